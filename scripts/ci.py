@@ -137,7 +137,7 @@ SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all
     ("every_budget", under("plan/search", "layout")),  # of plan_test
     ("offload_layout", under("plan/program", "layout")),  # of plan_test: real shapes
     ("ways", ("tests/ways_test.py", *under("plan/search", "plan/report", "advise"))),
-    ("several_devices", ("tests/several_devices_test.py", "tests/divided_gradients_test.py", "src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),  # its pairs of runs with equal bits
+    ("several_devices", ("tests/several_devices_test.py", "tests/divided_*_test.py", "src/train/gradient_sums*", "src/passes/reduce_gradients*", "src/passes/gather_weights*", *under("ranks"))),  # its pairs of runs with equal bits
     ("devices_cases", ("tests/devices_cases_test.py", "src/train/gradient_sums*", *under("ranks"))),  # families, tasks and methods on several
     ("emulated", ("tests/emulated_test.py", "tests/small_models.py", *under("gpu", "runtime"))),
     (CARD_TEST, OF_CARDS),

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "device/catalogue.h"
 #include "plan/search/fitting_plans.h"
+#include "prepare/setup.h"
 
 namespace plimsoll {
 namespace {
@@ -277,7 +278,7 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refu
   if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", smallest);
 }
 
-// Processes of several devices share a budget: each holds less where they divide states or gradients, and fewer of them
+// Processes of several devices share a budget: each holds less where they divide states, gradients or weights, and fewer of them
 // hold less.
 void add_fewer_devices(WayFinder& finder, const Recipe& recipe) {
   if (recipe.devices == 1) return;
@@ -287,6 +288,10 @@ void add_fewer_devices(WayFinder& finder, const Recipe& recipe) {
   if (divides && (recipe.memory.shard == ShardStage::none || recipe.memory.shard == ShardStage::states))
     finder.add({{"memory.shard", "gradients"}},
                "same result, gradients and optimizer states divided among the devices", true);
+  if (divides && recipe.memory.shard != ShardStage::automatic && recipe.memory.shard != ShardStage::weights &&
+      needs_whole_weights(recipe).empty())
+    finder.add({{"memory.shard", "weights"}},
+               "same result, weights, gradients and optimizer states divided among the devices", true);
   if (recipe.devices > 2 &&
       finder.add({{"devices", std::to_string(recipe.devices / 2)}}, "same result, on fewer devices", true))
     return;

@@ -55,7 +55,7 @@ class Slicing {
   }
 
   void slice(const Op& op) {
-    const int64_t all = graph_.tensor(op.outputs[kWeightOutput]).shape.elements();
+    const int64_t all = graph_.tensor(op.outputs[kWeightOutput]).whole_shape().elements();
     const int64_t step = rule_of(op.kind).sliceable ? slice_elements_ : all;
     const int64_t piece = op.attrs.contains("elements") ? piece_of(op) : 0;
     if (piece > 0) return slice_piece(op, piece, all);
@@ -109,7 +109,7 @@ class Slicing {
   [[nodiscard]] int64_t shift_of(TensorId offloaded, int64_t piece) const {
     return is_piece(offloaded) ? 0 : piece;
   }
-  [[nodiscard]] bool is_piece(TensorId id) const { return graph_.tensor(id).whole.rank() > 0; }
+  [[nodiscard]] bool is_piece(TensorId id) const { return graph_.tensor(id).is_piece(); }
 
   // A weight's copy that is only written.
   TensorId add_copy(TensorId offloaded, ElementRange range) {

@@ -21,12 +21,12 @@ class UpdateWriter {
       : update_(update),
         weight_(weight),
         precision_(precision),
-        piece_(sharding.states() ? piece_elements(weight.shape.elements(), sharding.ranks) : 0),
+        piece_(sharding.states() ? piece_elements(weight.whole_shape().elements(), sharding.ranks) : 0),
         beside_adapters_(sharding.beside_adapters) {
     op_.outputs = {update.add_tensor(weight)};
   }
 
-  void state(const char* suffix) { state(suffix, weight_.shape, precision_.states); }
+  void state(const char* suffix) { state(suffix, weight_.whole_shape(), precision_.states); }
   // `block`: elements of the weight to a value of the state.
   void state(const char* suffix, const Shape& shape, DType dtype, int64_t block = 1) {
     const Tensor state = {weight_.name + suffix, shape,         dtype,
@@ -36,7 +36,7 @@ class UpdateWriter {
   void no_state() { op_.outputs.push_back(kNoTensor); }
 
   void emit_as(OpKind kind, Operands inputs, Attrs attrs) {
-    const bool has_piece = update_.tensor(inputs[kGradientInput]).whole.rank() > 0;
+    const bool has_piece = update_.tensor(inputs[kGradientInput]).is_piece();
     // A weight that is f32 itself needs no f32 copy.
     const bool copied = precision_.master && weight_.dtype != DType::f32;
     op_.outputs.push_back(copied ? master() : kNoTensor);
@@ -47,7 +47,7 @@ class UpdateWriter {
       check_internal(rule_of(kind).sliceable, formatted("add_update: ranks cannot divide {}", weight_.name));
       op_.attrs["piece"] = op_.attrs["elements"] = piece_;
       op_.attrs["first"] = int64_t{0};
-      if (has_piece) op_.attrs["whole"] = weight_.shape.elements();
+      if (has_piece) op_.attrs["whole"] = weight_.whole_shape().elements();
     }
     op_.scope = weight_.name;
     op_.block = weight_.block;
@@ -59,7 +59,7 @@ class UpdateWriter {
   // Adapters and heads of a task are saved as their masters are: those stay whole.
   TensorId master() {
     const Tensor master = {weight_.name + kMasterSuffix,
-                           weight_.shape,
+                           weight_.whole_shape(),
                            DType::f32,
                            Role::master,
                            Space::device,
@@ -106,9 +106,9 @@ void add_adamw(Update update) {
 }
 
 void add_adamw8bit(Update update) {
-  const Shape blocks = {ceil_div(update.weight.shape.elements(), kStateBlock)};
-  update.writer.state(".exp_avg", update.weight.shape, DType::u8);
-  update.writer.state(".exp_avg_sq", update.weight.shape, DType::u8);
+  const Shape blocks = {ceil_div(update.weight.whole_shape().elements(), kStateBlock)};
+  update.writer.state(".exp_avg", update.weight.whole_shape(), DType::u8);
+  update.writer.state(".exp_avg_sq", update.weight.whole_shape(), DType::u8);
   update.writer.state(".exp_avg_scale", blocks, DType::f32, kStateBlock);
   update.writer.state(".exp_avg_sq_scale", blocks, DType::f32, kStateBlock);
   update.add_betas();
@@ -144,18 +144,46 @@ void add_adafactor(Update update) {
 }
 
 OptimizerKind kind_for(const Tensor& weight, OptimizerKind kind) {
-  const bool small = weight.shape.elements() < kMinElements8bit;
+  const bool small = weight.whole_shape().elements() < kMinElements8bit;
   const bool is_embedding = weight.parameter.part == WeightPart::embedding;
   return kind == OptimizerKind::adamw8bit && (small || is_embedding) ? OptimizerKind::adamw : kind;
 }
 
 }  // namespace
 
+std::string_view to_string(ShardStage stage) {
+  switch (stage) {
+    case ShardStage::automatic:
+      return "auto";
+    case ShardStage::none:
+      return "none";
+    case ShardStage::states:
+      return "states";
+    case ShardStage::gradients:
+      return "gradients";
+    case ShardStage::weights:
+      return "weights";
+  }
+  throw InternalError("to_string: no such stage");
+}
+
 Tensor rank_piece(const Tensor& tensor, int64_t elements) {
   Tensor piece = tensor;
   piece.whole = tensor.shape;
   piece.shape = {elements};
   return piece;
+}
+
+Tensor divided_weight(const Tensor& weight, const Sharding& sharding) {
+  const bool is_weight = weight.role == Role::frozen_weight || weight.role == Role::trainable_weight;
+  const bool is_saved_whole = sharding.beside_adapters && weight.role == Role::trainable_weight;
+  const ParameterInfo& facts = weight.parameter;
+  const bool is_of_layer =
+      weight.block != kNoBlock && facts.origin == Origin::checkpoint && facts.part == WeightPart::body;
+  if (!sharding.weights() || !is_weight || !is_of_layer || is_saved_whole || weight.shape.rank() < 2)
+    return weight;
+  const int64_t piece = piece_elements(weight.shape.elements(), sharding.ranks);
+  return piece > 0 ? rank_piece(weight, piece) : weight;
 }
 
 void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
@@ -166,7 +194,7 @@ void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId
                 {"stochastic", int64_t{precision.stochastic ? 1 : 0}}};
   if (precision.scales_loss()) made.attrs["scaled"] = int64_t{1};
   // LoRA+ as PEFT has it: B and every vector, of modules that are saved whole too.
-  const bool is_out = weight.parameter.rate == RateGroup::adapter_out || weight.shape.rank() == 1;
+  const bool is_out = weight.parameter.rate == RateGroup::adapter_out || weight.whole_shape().rank() == 1;
   if (is_out && options.adapter_out_ratio != 1.0) made.attrs["rate"] = options.adapter_out_ratio;
   switch (kind_for(weight, options.kind)) {
 #define OPTIMIZER(name, betas, eps, momentum, own_types) \

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "graph/graph.h"
 #include "ops/optimizer_kind.h"
@@ -12,8 +13,12 @@ namespace plimsoll {
 struct TrainPrecision;
 
 // A choice of what the ranks of a run divide among themselves instead of holding it each: nothing; a piece of every
-// weight's states, which a rank updates (ZeRO stage 1); and its piece of the gradients (stage 2).
-enum class ShardStage : uint8_t { automatic, none, states, gradients };
+// weight's states, which a rank updates (ZeRO stage 1); its piece of the gradients too (stage 2); and of the weights of
+// the layers (stage 3).
+enum class ShardStage : uint8_t { automatic, none, states, gradients, weights };
+
+// As recipes have it: "states".
+std::string_view to_string(ShardStage stage);
 
 struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
@@ -38,14 +43,18 @@ struct Sharding {
 
   [[nodiscard]] bool states() const { return stage >= ShardStage::states; }
   [[nodiscard]] bool gradients() const { return stage >= ShardStage::gradients; }
+  [[nodiscard]] bool weights() const { return stage >= ShardStage::weights; }
 
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };
 
 // A rank's piece of a tensor, of so many elements.
 Tensor rank_piece(const Tensor& tensor, int64_t elements);
+// A rank's part of a weight: a piece where the ranks divide weights, and it is a matrix of a layer that is not too
+// small to be cut; else all of it. Tables of words, heads, vectors, adapters and what is saved with them stay whole.
+Tensor divided_weight(const Tensor& weight, const Sharding& sharding);
 
-// Appends the update of `weight`, its gradient and (unless kNoTensor) the norm that clips it given: its
+// Appends the update of `weight` (all of it, or a rank's piece), its gradient and (unless kNoTensor) the norm that clips it given: its
 // tensor, its states and its master copy are added to `update`: where ranks divide states, a rank's pieces of them.
 void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
                 const TrainPrecision& precision, const OptimizerOptions& options,

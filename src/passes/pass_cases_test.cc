@@ -83,7 +83,8 @@ class Requested {
     context.optimizer.kind = find_optimizer(text("optimizer", "adamw"))->kind;
     context.keep_frozen = values_.erase("keep-frozen") > 0;
     context.precision.tf32 = values_.erase("tf32") > 0;
-    context.sharding = {count("ranks", 1), ShardStage::gradients};
+    context.sharding = {count("ranks", 1),
+                        name == "gather-weights" ? ShardStage::weights : ShardStage::gradients};
     context.update_in_backward = values_.erase("update-in-backward") > 0;
     for (const auto& [key, value] : values_) ADD_FAILURE() << head << ": nothing reads " << key;
   }

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "ops/rule.h"
+#include "passes/gather_weights.h"
 #include "passes/keep_frozen.h"
 #include "passes/merge_adapters.h"
 #include "passes/noise.h"
@@ -101,6 +102,12 @@ constexpr std::array kPasses = {
          [](const Context& c) { return trains(c) && c.sharding.gradients() && !c.update_in_backward; },
          [](Graph graph, const Context& c) { return reduce_gradients(std::move(graph), c.sharding.ranks); },
          "after recompute, which knows of no ranks; before offload, which moves the pieces"},
+    Pass{
+        PassId::gather_weights, "gather-weights",
+        [](const Context& c) { return has_model(c) && c.sharding.weights(); },
+        [](Graph graph, const Context& c) { return gather_weights(std::move(graph), c.sharding); },
+        "after reduce-gradients, which cuts by whole weights; before update-in-backward, so that a piece changes "
+        "behind its last gather, and offload-weights, which moves the pieces"},
     Pass{PassId::update_in_backward, "update-in-backward",
          [](const Context& c) { return trains(c) && c.update_in_backward; }, join_update,
          "after recompute, whose repeated ops read weights too: a weight changes behind its last reader"},

@@ -54,6 +54,7 @@ enum class PassId : uint8_t {
   merge_adapters,
   recompute,
   reduce_gradients,
+  gather_weights,
   update_in_backward,
   offload_weights,
   offload_activations,

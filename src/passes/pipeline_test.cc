@@ -80,7 +80,7 @@ TEST(Pipeline, every_pass_leaves_programs_that_verify) {
         context.optimizer.max_grad_norm = in_backward ? 0.0 : 1.0;
         context.recompute = {{RecomputePoint::block, RecomputePoint::block, RecomputePoint::cheap}, 2};
         context.update_in_backward = in_backward;
-        if (moves) context.sharding = {2, ShardStage::gradients, method > 0};
+        if (moves) context.sharding = {2, ShardStage::weights, method > 0};
         if (moves) {
           context.offload.states = context.offload.weights = context.offload.activations = Space::disk;
           context.offload.gradients = in_backward ? Space::device : Space::disk;

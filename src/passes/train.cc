@@ -72,7 +72,8 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
     if (weight.role != Role::trainable_weight) continue;
     const TensorId found = train.find(gradient_name(weight.name));
     check_internal(found != kNoTensor, formatted("build_update: {} trains but has no gradient", weight.name));
-    const int64_t piece = piece_elements(weight.shape.elements(), sharding.ranks);
+    const int64_t elements = weight.whole_shape().elements();
+    const int64_t piece = piece_elements(elements, sharding.ranks);
     const bool reduced = piece > 0 && sharding.gradients();
     const TensorId gradient =
         update.add_tensor(reduced ? gradient_piece(train.tensor(found), piece) : train.tensor(found));
@@ -82,14 +83,15 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
     if (piece > 0) {
       square.attrs["piece"] = piece;
       if (sharding.states()) square.attrs["elements"] = piece, square.attrs["first"] = int64_t{0};
-      if (reduced) square.attrs["whole"] = weight.shape.elements();
+      if (reduced) square.attrs["whole"] = elements;
     }
     norm_op.inputs.push_back(emit(update, std::move(square), weight.name + kGradSquareSuffix).front());
     weights.emplace_back(static_cast<TensorId>(i), gradient);
   }
   emit(update, std::move(norm_op), "");
   for (const auto& [weight, gradient] : weights)
-    add_update(update, train.tensor(weight), gradient, norm, precision, options, sharding);
+    add_update(update, divided_weight(train.tensor(weight), sharding), gradient, norm, precision, options,
+               sharding);
   return update;
 }
 

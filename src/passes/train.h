@@ -40,7 +40,7 @@ Graph make_trainable(Graph graph, const std::vector<std::string>& frozen = {});
 
 // The optimizer's program over the trainable weights and gradients of `train`: squares, norm and
 // clip factor, updates. Several ranks add up squares by their pieces, whatever else they divide. `train` has its
-// gradients whole: where ranks divide them, reduce_gradients() cuts them as this does.
+// gradients whole: where ranks divide them, reduce_gradients() cuts them as this does, and gather_weights() weights.
 Graph build_update(const Graph& train, const TrainPrecision& precision, const OptimizerOptions& options,
                    const Sharding& sharding = {});
 

@@ -66,12 +66,12 @@ int32_t StretchCounter::next(const Op& op) {
   return blocks_;
 }
 
-Graph fetch_for_readers(Graph graph, const std::vector<char>& offloaded) {
+Graph copy_for_readers(Graph graph, const std::vector<char>& marked, const AppendCopy& append) {
   struct Latest {
     int32_t stretch = -1;
     TensorId copy = kNoTensor;
   };
-  std::vector<Latest> latest(offloaded.size());
+  std::vector<Latest> latest(marked.size());
   std::vector<Op> ops = std::move(graph.ops());
   graph.ops().clear();
   StretchCounter counter;
@@ -79,17 +79,22 @@ Graph fetch_for_readers(Graph graph, const std::vector<char>& offloaded) {
     if (!is_transfer(op.kind) && op.stage != Stage::update) {
       const int32_t stretch = counter.next(op);
       for (TensorId& input : op.inputs) {
-        if (input == kNoTensor || static_cast<size_t>(input) >= offloaded.size()) continue;
+        if (input == kNoTensor || static_cast<size_t>(input) >= marked.size()) continue;
         const auto i = static_cast<size_t>(input);
-        if (offloaded[i] == 0) continue;
-        if (latest[i].stretch != stretch)
-          latest[i] = {stretch, append_fetch(graph, input, graph.tensor(input).name + ".fetched", op)};
+        if (marked[i] == 0) continue;
+        if (latest[i].stretch != stretch) latest[i] = {stretch, append(graph, input, op)};
         input = latest[i].copy;
       }
     }
     graph.ops().push_back(std::move(op));
   }
   return graph;
+}
+
+Graph fetch_for_readers(Graph graph, const std::vector<char>& offloaded) {
+  return copy_for_readers(std::move(graph), offloaded, [](Graph& to, TensorId tensor, const Op& reader) {
+    return append_fetch(to, tensor, to.tensor(tensor).name + ".fetched", reader);
+  });
 }
 
 }  // namespace plimsoll

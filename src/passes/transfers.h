@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,11 @@ class StretchCounter {
   Stage stage_ = Stage::update;  // of the stretch `blocks_`; no such stretch has this one
 };
 
-// `offloaded` by tensor id marks tensors that are not kept on the device. In every stretch before the update, the
-// ops that read such a tensor read a copy instead, fetched right before the first of them.
+// `marked` by tensor id: in every stretch before the update, the ops that read such a tensor read a copy instead, which
+// `append` makes for the op that comes next, the first of them.
+using AppendCopy = std::function<TensorId(Graph&, TensorId marked, const Op& reader)>;
+Graph copy_for_readers(Graph graph, const std::vector<char>& marked, const AppendCopy& append);
+// The same of tensors that are not kept on the device, whose copies are fetched.
 Graph fetch_for_readers(Graph graph, const std::vector<char>& offloaded);
 
 // Fetches start `distance` stretches ahead of the one that waits for them, but not before a store that wrote

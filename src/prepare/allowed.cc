@@ -51,12 +51,14 @@ std::optional<AllowedPlan> fitting_lossy(const Recipe& recipe, const Planner& pl
   return best;
 }
 
-// memory.shard: auto divides gradients too where nothing fits without that; none: it is stated, or cannot.
-std::optional<Recipe> dividing_gradients(Recipe recipe) {
-  if (recipe.memory.shard != ShardStage::automatic || shard_stage(recipe) != ShardStage::states)
-    return std::nullopt;
-  recipe.memory.shard = ShardStage::gradients;
-  return recipe;
+// memory.shard: auto divides more where nothing fits without that: the same recipe with gradients divided too, and with
+// weights. Nothing where it is stated, or cannot.
+std::vector<Recipe> dividing_more(const Recipe& recipe) {
+  if (recipe.memory.shard != ShardStage::automatic || shard_stage(recipe) != ShardStage::states) return {};
+  std::vector<Recipe> recipes(needs_whole_weights(recipe).empty() ? 2 : 1, recipe);
+  recipes.front().memory.shard = ShardStage::gradients;
+  if (recipes.size() > 1) recipes.back().memory.shard = ShardStage::weights;
+  return recipes;
 }
 
 }  // namespace
@@ -114,11 +116,11 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
   };
   AllowedPlan lossless{recipe, planned(recipe, {})};
   if (lossless.plan.fits()) return lossless;
-  if (auto divided = dividing_gradients(recipe)) {
-    Plan plan = planned(*divided, {});
+  for (Recipe& divided : dividing_more(recipe)) {
+    Plan plan = planned(divided, {});
     // A plan that does not fit is the smallest of its stage.
     if (plan.fits() || plan.memory_bytes() < lossless.plan.memory_bytes())
-      lossless = {*std::move(divided), std::move(plan)};
+      lossless = {std::move(divided), std::move(plan)};
     if (lossless.plan.fits()) return lossless;
   }
   auto lossy = fitting_lossy(recipe, [&](const Recipe& changed, std::vector<std::string> means) {
@@ -138,8 +140,8 @@ std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachi
     return FittingPlans(request).within(request.target.budget);
   };
   if (auto lossless = planner(resolved.recipe, {})) return lossless;
-  if (const auto divided = dividing_gradients(resolved.recipe))
-    if (auto plan = planner(*divided, {})) return plan;
+  for (const Recipe& divided : dividing_more(resolved.recipe))
+    if (auto plan = planner(divided, {})) return plan;
   auto lossy = fitting_lossy(resolved.recipe, planner);
   return lossy ? std::optional(std::move(lossy->plan)) : std::nullopt;
 }

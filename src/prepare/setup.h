@@ -51,6 +51,9 @@ void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& targ
 // The parts that the devices of the recipe divide among themselves.
 ShardStage shard_stage(const Recipe& recipe);
 
+// The key of what begins by whole weights, "method.dora: true", so that devices cannot divide these; empty: nothing does.
+std::string needs_whole_weights(const Recipe& recipe);
+
 struct MachineOptions {
   std::optional<Isa> max_isa;
   int64_t threads = 0;     // 0: one per CPU of the process's mask

@@ -30,11 +30,13 @@ void refuse_device(const Recipe& recipe) {
 
 void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
   // Its averages of rows and columns, and the size of its updates, are of whole matrices.
-  for (const auto& [stage, word] :
-       {std::pair{ShardStage::states, "states"}, std::pair{ShardStage::gradients, "gradients"}})
-    if (memory.shard == stage && recipe.optimizer.name == OptimizerKind::adafactor)
-      refuse(recipe, formatted("memory.shard: {} with optimizer.name: adafactor", word),
-             "set memory.shard to none");
+  const bool divides = memory.shard >= ShardStage::states;
+  if (divides && recipe.optimizer.name == OptimizerKind::adafactor)
+    refuse(recipe, formatted("memory.shard: {} with optimizer.name: adafactor", to_string(memory.shard)),
+           "set memory.shard to none");
+  if (const std::string reason = needs_whole_weights(recipe);
+      memory.shard == ShardStage::weights && !reason.empty())
+    refuse(recipe, formatted("memory.shard: weights with {}", reason), "set memory.shard to gradients");
   if (memory.keep_frozen == KeepFrozen::on) refuse(recipe, "memory.keep_frozen: on", "set it to off");
 }
 
@@ -50,8 +52,8 @@ Link link_of(const Recipe& recipe, const PlannedMachine& machine) {
 void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& target) {
   target.link = link_of(recipe, machine);
   if (recipe.devices > 1)
-    target.device.rates.ops.push_back(
-        {"reduce_scatter", DType::f32, 0, {{1.0, target.link.bytes_per_second}}});
+    for (const char* op : {"reduce_scatter", "all_gather"})
+      target.device.rates.ops.push_back({op, DType::f32, 0, {{1.0, target.link.bytes_per_second}}});
 }
 
 int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node) {
@@ -61,6 +63,12 @@ int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node) {
                   "run on all nodes together",
                   nodes, recipe.devices));
   return on_node > 0 ? std::min(on_node, recipe.devices) : ceil_div(recipe.devices, nodes);
+}
+
+std::string needs_whole_weights(const Recipe& recipe) {
+  if (recipe.method.type == MethodType::full) return "";
+  if (recipe.method.dora) return "method.dora: true";
+  return recipe.method.init == "lora" ? "" : "method.init: " + recipe.method.init;
 }
 
 ShardStage shard_stage(const Recipe& recipe) {

@@ -17,11 +17,11 @@ class Alone final : public Group {
   void barrier() override {}
 };
 
-std::vector<int64_t> gather_sizes(Group& group, int64_t mine) {
-  std::vector<int64_t> sizes(static_cast<size_t>(group.size()));
-  sizes[static_cast<size_t>(group.rank())] = mine;
-  group.all_gather(std::as_writable_bytes(std::span(sizes)));
-  return sizes;
+std::vector<int64_t> gather_numbers(Group& group, int64_t mine) {
+  std::vector<int64_t> numbers(static_cast<size_t>(group.size()));
+  numbers[static_cast<size_t>(group.rank())] = mine;
+  group.all_gather(std::as_writable_bytes(std::span(numbers)));
+  return numbers;
 }
 
 }  // namespace
@@ -31,8 +31,10 @@ Group& alone() {
   return group;
 }
 
+int64_t most_of(Group& group, int64_t mine) { return std::ranges::max(gather_numbers(group, mine)); }
+
 std::vector<std::string> gather_texts(Group& group, const std::string& mine) {
-  const std::vector<int64_t> sizes = gather_sizes(group, std::ssize(mine));
+  const std::vector<int64_t> sizes = gather_numbers(group, std::ssize(mine));
   const auto longest = static_cast<size_t>(std::ranges::max(sizes));
   std::vector<std::byte> pieces(longest * sizes.size());
   if (!mine.empty())

@@ -31,6 +31,8 @@ class Group {
 // A group of this process alone.
 Group& alone();
 
+// The largest value of any rank.
+int64_t most_of(Group& group, int64_t mine);
 // The texts of all ranks, in their order.
 std::vector<std::string> gather_texts(Group& group, const std::string& mine);
 // The leading rank's text; those of others do not count.

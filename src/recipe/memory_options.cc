@@ -208,10 +208,12 @@ Option memory_shard() {
       Words<ShardStage>{{"auto", ShardStage::automatic},
                         {"none", ShardStage::none},
                         {"states", ShardStage::states},
-                        {"gradients", ShardStage::gradients}},
+                        {"gradients", ShardStage::gradients},
+                        {"weights", ShardStage::weights}},
       "several devices: what they divide among themselves instead of holding it each; states: optimizer "
-      "states and master weights (ZeRO stage 1); gradients: these and the gradients (stage 2); auto: "
-      "states, or gradients where nothing fits without that; with adafactor none");
+      "states and master weights (ZeRO stage 1); gradients: these and the gradients (stage 2); weights: "
+      "these and the weights of the layers, trained or frozen (stage 3); auto: states, or gradients or "
+      "weights where nothing fits without that; with adafactor none");
 }
 
 }  // namespace

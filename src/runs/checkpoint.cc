@@ -57,7 +57,7 @@ fs::path optimizer_file(const fs::path& folder) {
   return folder / (std::string(kOptimizerStem) + ".safetensors");
 }
 
-// All but what ranks divide, which each of them writes with write_pieces().
+// All but what ranks divide.
 std::optional<uint32_t> write_optimizer(const PersistentState& state, const fs::path& to) {
   const auto rows = optimizer_rows(state);
   std::vector<TensorSpec> specs;
@@ -75,18 +75,10 @@ std::optional<uint32_t> write_optimizer(const PersistentState& state, const fs::
   return writer.finish();
 }
 
-// This rank's pieces into the file that the leading rank has made.
-void write_pieces(const PersistentState& state, const fs::path& folder) {
-  const ModelFolder made = ModelFolder::open(folder, kOptimizerStem);
-  File file = File::of_other(optimizer_file(folder));
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
-  for (const TableRow* row : optimizer_rows(state)) {
-    if (!row->is_piece()) continue;
-    const int64_t begin = made.find(row->name).entry->offset;
-    state.visit(*row, staging,
-                [&](int64_t start, std::span<const std::byte> piece) { file.write(begin + start, piece); });
-  }
-  file.sync();
+// This rank's pieces into the files that the leading rank has made.
+void write_pieces(const PersistentState& state, const Experiment& experiment, const fs::path& folder) {
+  if (!experiment.lora) write_model_pieces(state, folder);
+  write_pieces(state, optimizer_rows(state), ModelFolder::open(folder, kOptimizerStem));
 }
 
 using Checksums = std::map<std::string, uint32_t>;
@@ -207,7 +199,7 @@ void save_checkpoint(const CheckpointOptions& options, const Experiment& experim
     return;
   }
   const std::string folder = ranks.by_leader([&] { return checkpoint.begin().string(); });
-  ranks.together([&] { write_pieces(state, folder); });
+  ranks.together([&] { write_pieces(state, experiment, folder); });
   ranks.by_leader([&] {
     checkpoint.finish();
     return std::string();
@@ -284,7 +276,7 @@ void load_checkpoint(const fs::path& checkpoint, const Experiment& experiment, c
     const ModelFolder optimizer = ModelFolder::open(checkpoint, kOptimizerStem);
     staging.resize(static_cast<size_t>(kLoadStagingBytes));
     for (const TableRow* row : optimizer_rows(state))
-      if (reader != nullptr && !row->is_piece())
+      if (reader != nullptr)
         reader->load(state, *row, optimizer.find(row->name), staging);
       else
         load_row(state, *row, optimizer.find(row->name), staging);

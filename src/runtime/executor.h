@@ -79,7 +79,10 @@ class Executor {
   }
   // The bytes of an activation, while the program is on its way.
   [[nodiscard]] std::span<std::byte> bytes_on_its_way(std::string_view name) const {
-    const size_t row = find(name, Role::activation);
+    return bytes_on_its_way(static_cast<TensorId>(find(name, Role::activation)));
+  }
+  [[nodiscard]] std::span<std::byte> bytes_on_its_way(TensorId activation) const {
+    const auto row = static_cast<size_t>(activation);
     return {host_address(row), static_cast<size_t>(layout_.rows[row].bytes)};
   }
   [[nodiscard]] bool has(std::string_view name) const { return graph_.find(name) != kNoTensor; }

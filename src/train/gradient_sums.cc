@@ -46,7 +46,7 @@ GradientSums::GradientSums(Group& group, const PersistentState& state, const Gra
       else
         pieces_[gradient->dtype].push_back({bytes_of(*gradient), piece_bytes(piece, gradient->dtype)});
     }
-    if (piece == 0) continue;
+    if (piece == 0 || row.is_piece()) continue;  // whole at every rank, or gathered where it is read
     const TableRow* const master = state_.master_of(row);
     const bool rounds = master != nullptr && !master->is_piece();
     const TableRow& gathered = rounds ? *master : row;
@@ -112,6 +112,13 @@ void GradientSums::exchange_squares(const Executor& update) {
     const std::span<double> sums = update.on_its_way<double>(squares_[i]);
     for (size_t rank = 0; rank < sums.size(); ++rank) sums[rank] = all_squares_[rank * count + i];
   }
+}
+
+void gather_weight(const Executor& program, const Op& gather, OrderedSum& sum) {
+  const TensorId whole = gather.output(operand::all_gather::whole);
+  const RankPieces pieces = {program.bytes_on_its_way(whole),
+                             piece_bytes(piece_of(gather), program.graph().tensor(whole).dtype)};
+  sum.gather_pieces(std::span(&pieces, 1));
 }
 
 void add_up_losses(Group& group, const TaskSpec& task, bool any, std::vector<double>& sums) {

@@ -27,7 +27,7 @@ class GradientSums {
   void clear();
   // Gradients become sums; of those that are divided, this rank's pieces.
   void add_up();
-  // Every rank has updated its pieces of the weights.
+  // Every rank has updated its pieces of the weights; those that each has all of become whole.
   void gather_weights();
 
   // For updates in the backward pass: the gradient of a weight, complete at this rank, becomes a sum, or this rank's
@@ -64,6 +64,9 @@ class GradientSums {
   std::vector<double> all_squares_;   // of each rank, in their order
   OrderedSum sum_;
 };
+
+// Behind an all_gather of `program`: what it left in its place, of which each rank has its own piece, becomes whole.
+void gather_weight(const Executor& program, const Op& gather, OrderedSum& sum);
 
 // The sums of a task's loss over all ranks, in their order; those that are a least or a largest value of it (SumMetrics)
 // stay one. `any`: this rank has computed some.

@@ -220,14 +220,38 @@ TEST_P(RanksRun, divided_gradients_have_the_bits_of_whole_ones_wherever_the_orde
   }
 }
 
+// Whatever is gathered where it is read, and however often.
+TEST_P(RanksRun, divided_weights_have_the_bits_of_divided_gradients) {
+  if (GetParam().optimizer == OptimizerKind::adafactor) GTEST_SKIP() << "is not divided";
+  for (const int ranks : {2, 3}) {
+    Experiment experiment = experiment_of(large(GetParam()), 2, true);
+    experiment.effective_batch = 5;
+    Ranks gradients(experiment, ranks, ShardStage::gradients),
+        weights(experiment, ranks, ShardStage::weights);
+    Variant variant = gradients.variant();
+    const RankedResult want = gradients.run(variant);
+    const RankedResult got = weights.run(variant);
+    expect_same(got, want, "divided weights");
+    EXPECT_GT(got.sent, want.sent);
+    for (const int parts : {2, 4, 15}) {
+      if (ranks == 3 && parts != 15) continue;
+      Variant moved = variant;
+      moved.offload = choice_of(parts, parts % 3);
+      moved.recompute.layers.assign(parts == 2 ? 0 : kLayers, RecomputePoint::block);
+      expect_same(weights.run(moved), want, "offload " + std::to_string(parts));
+    }
+  }
+}
+
 TEST_P(RanksRun, updates_in_the_backward_pass_change_no_bit) {
   if (GetParam().lora || GetParam().precision.scales_loss()) GTEST_SKIP() << "has no such updates";
   for (const int ranks : {2, 3}) {
     Experiment experiment = experiment_of(large(GetParam()), 1, false);
     experiment.effective_batch = ranks;
-    for (const bool divided : {false, true}) {
-      if (divided && GetParam().optimizer == OptimizerKind::adafactor) continue;
-      Ranks run(experiment, ranks, divided ? ShardStage::gradients : ShardStage::none);
+    for (const ShardStage stage : {ShardStage::none, ShardStage::gradients, ShardStage::weights}) {
+      if (stage != ShardStage::none && GetParam().optimizer == OptimizerKind::adafactor) continue;
+      if (stage == ShardStage::weights && ranks == 3) continue;
+      Ranks run(experiment, ranks, stage);
       Variant variant = run.variant();
       const RankedResult want = run.run(variant);
       variant.update_in_backward = true;

@@ -205,8 +205,8 @@ bool ReferenceLogProbs::compute(Of of, const RunPlace& place, Loader& loader,
                                 const std::function<bool()>& interrupted,
                                 const std::function<void()>& begin) {
   const Experiment& experiment = place.plan.request.workload.experiment;
-  const Executor program = bind_program(place, kReferenceProgram);
-  BatchWriter writer(program, experiment.model);
+  GatheringProgram program(place, kReferenceProgram);
+  BatchWriter writer(program.executor(), experiment.model);
   const Variant& variant = place.plan.variant;
   MicroSteps steps(experiment.train_capacity(variant), train_shape(experiment),
                    std::max(experiment.effective_batch, variant.eval_micro_batch), place.rank());
@@ -219,7 +219,13 @@ bool ReferenceLogProbs::compute(Of of, const RunPlace& place, Loader& loader,
   loader.start({});
   while (const EffectiveBatch* batch = loader.next()) {
     steps.cut(*batch);
+    std::optional<RunRanks::Exchange> gathering;
+    if (program.gathers()) {
+      ranks.meet({});
+      gathering.emplace(ranks);
+    }
     const bool done = compute_batch(of, {program, writer, steps}, *batch, interrupted, begin_once);
+    if (gathering) gathering->done();
     if (ranks.is_alone() ? !done : !exchange(of, *batch, ranks, !done)) return false;
     if (batch->ends_epoch) break;
   }
@@ -230,24 +236,39 @@ bool ReferenceLogProbs::compute_batch(Of of, const Computing& by, const Effectiv
                                       const std::function<bool()>& interrupted,
                                       const std::function<void()>& begin) {
   const auto& [program, writer, steps] = by;
-  for (int64_t i = 0; i < steps.count(); ++i) {
-    if (interrupted()) return false;
-    const MicroBatch& micro = steps.fill(i);
+  const std::vector<int64_t> unknown = unknown_of(of, steps, batch);
+  const int64_t rounds = program.rounds(std::ssize(unknown));
+  for (int64_t i = 0; i < rounds; ++i) {
+    if (!program.gathers() && interrupted()) return false;
+    const bool is_own = i < std::ssize(unknown);
+    const MicroBatch& micro =
+        is_own ? steps.fill(unknown[static_cast<size_t>(i)]) : steps.fill_with(batch, 0);
     const auto row_of = [&](int64_t sequence) {
       return batch.row(micro.sample_in_batch[static_cast<size_t>(sequence)]);
     };
-    bool all_known = true;
-    for (int64_t s = 0; s < micro.live_sequences; s += 2) all_known = all_known && knows(of, row_of(s));
-    if (all_known) continue;
     begin();
     writer.write(micro);
-    program.run();
-    const auto logps = program.result<float>(kReferenceTensor);
+    program.executor().run();
+    if (!is_own) continue;  // for others, which gather weights
+    const auto logps = program.executor().result<float>(kReferenceTensor);
     const auto answer = [&](int64_t sequence) { return logps[static_cast<size_t>(sequence * kNumLogProbs)]; };
     for (int64_t s = 0; s < micro.live_sequences; s += 2)
       if (!knows(of, row_of(s))) add(of, row_of(s), {answer(s), answer(s + 1)});
   }
-  return true;
+  return !program.gathers() || !interrupted();
+}
+
+std::vector<int64_t> ReferenceLogProbs::unknown_of(Of of, MicroSteps& steps,
+                                                   const EffectiveBatch& batch) const {
+  std::vector<int64_t> unknown;
+  for (int64_t i = 0; i < steps.count(); ++i) {
+    const MicroBatch& micro = steps.fill(i);
+    bool all_known = true;
+    for (int64_t s = 0; s < micro.live_sequences; s += 2)
+      all_known = all_known && knows(of, batch.row(micro.sample_in_batch[static_cast<size_t>(s)]));
+    if (!all_known) unknown.push_back(i);
+  }
+  return unknown;
 }
 
 std::unique_ptr<ReferenceLogProbs> reference_log_probs_for(const Experiment& experiment, DataSetup& data) {

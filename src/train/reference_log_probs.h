@@ -67,12 +67,14 @@ class ReferenceLogProbs {
   bool exchange(Of of, const EffectiveBatch& batch, RunRanks& ranks, bool interrupted);
   // This rank's rows of a batch that are not known; false where `interrupted`.
   struct Computing {
-    const Executor& program;
+    GatheringProgram& program;
     BatchWriter& writer;
     MicroSteps& steps;
   };
   bool compute_batch(Of of, const Computing& by, const EffectiveBatch& batch,
                      const std::function<bool()>& interrupted, const std::function<void()>& begin);
+  // The micro-steps of a batch with a row that is not known.
+  std::vector<int64_t> unknown_of(Of of, MicroSteps& steps, const EffectiveBatch& batch) const;
   void write(std::string line);
   void add(Of of, int64_t row, const Values& values);
   [[nodiscard]] bool knows(Of of, int64_t row) const;

@@ -27,7 +27,7 @@ TrainerState state_before(const RunSettings& settings, const Plan& plan, const C
   state.shares_prefixes = experiment.shares_prefixes;
   state.common_begin = experiment.begin_once();
   state.ranks = experiment.ranks;
-  state.reduces_each = plan.variant.accumulation > 1 && sent_bytes(plan).in_micro_step > 0;
+  state.reduces_each = plan.variant.accumulation > 1 && sent_bytes(plan).reduces_each;
   state.loss_chunk = plan.variant.loss_chunk;
   if (experiment.precision.scales_loss()) state.loss_scale.emplace();
   state.total_steps = total_steps;
@@ -96,10 +96,11 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
   Session session = open_session(plan, {wish.cpu, settings.device, settings.cuda_card}, wish.folder.path(),
                                  wish.observer, watched.ranks.group().rank());
   const auto profile = watched.profile ? std::make_unique<Profile>(plan) : nullptr;
-  const RunPlace place{
+  RunPlace place{
       plan,         *session.device, session.memory, watched.poison, profile ? &profile->recorder() : nullptr,
       watched.ranks};
   OptimizerStep step(place);
+  place.sum = &step.sum();
   std::optional<SeenTargets> seen;
   if (visits_in_parts(*data.train)) seen.emplace(experiment.task, model.vocab);
   BatchSource batches(plan, data, profile.get());

@@ -43,6 +43,16 @@ Graph own_update(const RunPlace& place) {
   return for_rank(place.plan.programs[number_of(place.plan, updating(place.plan))], place.rank().number);
 }
 
+bool gathers(const Graph& program) {
+  return std::ranges::any_of(program.ops(), [](const Op& op) { return op.kind == OpKind::all_gather; });
+}
+
+// A program as this rank gathers weights for it; an empty one where it gathers none.
+Graph own_gathering(const RunPlace& place, const char* name) {
+  const Graph& program = place.plan.programs[number_of(place.plan, name)];
+  return gathers(program) ? for_rank(program, place.rank().number) : Graph();
+}
+
 // Ranks reduce gradients within the training step.
 bool reduces(const RunPlace& place) {
   return !place.ranks.is_alone() && !place.plan.variant.update_in_backward &&
@@ -62,6 +72,23 @@ Executor bind_program(const RunPlace& place, const char* name) {
   return Executor(place.plan.programs[i], place.plan.layout.programs[i], place.device, place.memory.arenas(),
                   options_of(place, i));
 }
+
+GatheringProgram::GatheringProgram(const RunPlace& place, const char* name)
+    : ranks_(place.ranks), own_(own_gathering(place, name)), executor_([&] {
+        const size_t i = number_of(place.plan, name);
+        ExecutorOptions options = options_of(place, i);
+        if (gathers())
+          options.hooks = [this, sum = place.sum](const Op& op) -> OpHooks {
+            if (op.kind != OpKind::all_gather) return {};
+            return {.after = [this, sum, op] { gather_weight(executor_, op, *sum); }};
+          };
+        return Executor(gathers() ? own_ : place.plan.programs[i], place.plan.layout.programs[i],
+                        place.device, place.memory.arenas(), options);
+      }()) {
+  check_internal(!gathers() || place.sum != nullptr, "a program gathers weights, and nothing exchanges them");
+}
+
+int64_t GatheringProgram::rounds(int64_t own) { return gathers() ? most_of(ranks_.group(), own) : own; }
 
 std::span<const float> read_scores(const PersistentState& state, std::vector<float>& to) {
   const TableRow& row = *state.find(kScoresTensor);
@@ -104,6 +131,8 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
 OpHooks OptimizerStep::hooks_of(const Op& op) {
   if (op.kind == OpKind::grad_norm && divides_states())
     return {.before = [this] { send([this] { gradients_.exchange_squares(update_ ? *update_ : train_); }); }};
+  if (op.kind == OpKind::all_gather)
+    return {.after = [this, op] { send([&] { gather_weight(train_, op, gradients_.sum()); }); }};
   const std::string weight = op.scope;
   if (op.kind == OpKind::reduce_scatter)
     return {.before = [this, weight] {
@@ -139,11 +168,13 @@ OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Valu
   std::optional<RunRanks::Exchange> exchange;
   if (!ranks_.is_alone()) exchange.emplace(ranks_);
   sending_ = 0;
+  const int64_t sent_before = gradients_.sent_bytes();
   const int64_t tokens = accumulate(batch, values);
   if (exchange) send([this] { add_up(); });
   if (update_) update(values);
   if (update_ && divides_states()) send([this] { gradients_.gather_weights(); });
   if (exchange) exchange->done();
+  sent_ += gradients_.sent_bytes() - sent_before;
   const auto loss = ranks_.is_alone() ? train_.result<double>(kLossTensor) : std::span<const double>(loss_);
   return {loss[0] / loss[1],
           (update_ ? *update_ : train_).result<double>(kGradNormTensor)[0],
@@ -155,10 +186,9 @@ OptimizerStep::Result OptimizerStep::run(const EffectiveBatch& batch, const Valu
 
 int64_t OptimizerStep::rounds() {
   if (!divides_gradients()) return update_ ? steps_.count() : std::max<int64_t>(1, steps_.count());
-  std::vector<int64_t> counts(static_cast<size_t>(ranks_.size()));
-  counts[static_cast<size_t>(ranks_.group().rank())] = steps_.count();
-  send([&] { ranks_.group().all_gather(std::as_writable_bytes(std::span(counts))); });
-  return std::ranges::max(counts);
+  int64_t most = 0;
+  send([&] { most = most_of(ranks_.group(), steps_.count()); });
+  return most;
 }
 
 // The rate is for updates in the backward pass.
@@ -225,7 +255,7 @@ void OptimizerStep::update(const Values& values) {
 RunEvaluation::RunEvaluation(const RunPlace& place, DataSource source)
     : plan_(place.plan),
       ranks_(place.ranks),
-      program_(bind_program(place, kEvalProgram)),
+      program_(place, kEvalProgram),
       state_(place.plan.layout, place.memory.arenas()),
       steps_(plan_.request.workload.experiment.eval_capacity(plan_.variant),
              eval_shape(plan_.request.workload.experiment), source.loader.effective, place.rank()),
@@ -248,21 +278,42 @@ std::optional<RunEvaluation::Result> RunEvaluation::run(const std::function<bool
 }
 
 void RunEvaluation::run_batch(const EffectiveBatch& batch, int64_t before, bool& first, ScoredRows& rows) {
-  BatchWriter writer(program_, plan_.request.workload.experiment.model);
+  const Executor& program = program_.executor();
+  BatchWriter writer(program, plan_.request.workload.experiment.model);
   steps_.cut(batch);
+  std::optional<RunRanks::Exchange> exchange;
+  if (program_.gathers()) {
+    ranks_.meet({});
+    exchange.emplace(ranks_);
+  }
+  const int64_t rounds = program_.rounds(steps_.count());
   for (int64_t i = 0; i < steps_.count(); ++i) {
     const MicroBatch& micro = steps_.fill(i);
     writer.write(micro);
     writer.set(StepValue::first_micro_step, first ? 1.0 : 0.0);
     first = false;
-    program_.run();
+    program.run();
     if (rows.needs_scores()) rows.add(read_scores(state_, scores_), micro, before);
   }
+  run_without_rows(writer, batch, rounds - steps_.count());
+  if (exchange) exchange->done();
+}
+
+void RunEvaluation::run_without_rows(BatchWriter& writer, const EffectiveBatch& batch, int64_t runs) {
+  if (runs == 0) return;
+  const auto sums = program_.executor().result<double>(kEvalLossTensor);
+  const std::vector<double> own(sums.begin(), sums.end());
+  for (int64_t i = 0; i < runs; ++i) {
+    writer.write(steps_.fill_with(batch, 0));  // another's
+    writer.set(StepValue::first_micro_step, 1.0);
+    program_.executor().run();
+  }
+  state_.write(*state_.find(kEvalLossTensor), 0, std::as_bytes(std::span(own)));
 }
 
 // `any`: this rank had rows. The ranks meet first: one of them may have failed before.
 std::vector<double> RunEvaluation::sums(bool any) {
-  const auto own = program_.result<double>(kEvalLossTensor);
+  const auto own = program_.executor().result<double>(kEvalLossTensor);
   std::vector<double> all(own.begin(), own.end());
   if (ranks_.is_alone()) return all;
   ranks_.meet({});

@@ -33,12 +33,34 @@ struct RunPlace {
   bool poison = false;           // NaN where an owner died
   Recorder* recorder = nullptr;  // of all programs but evaluation
   RunRanks& ranks = no_other_ranks();
+  // OptimizerStep::sum() of several ranks, for programs other than the training step.
+  OrderedSum* sum = nullptr;
 
   [[nodiscard]] Rank rank() const { return {ranks.group().rank(), ranks.size()}; }
 };
 
 // Throws InternalError where the plan has no such program.
 Executor bind_program(const RunPlace& place, const char* name);
+
+// A program other than the training step, over weights that ranks may divide: then it gathers them, and every rank runs
+// it as often as the others, within RunRanks::Exchange.
+class GatheringProgram {
+ public:
+  // As bind_program().
+  GatheringProgram(const RunPlace& place, const char* name);
+  GatheringProgram(const GatheringProgram&) = delete;
+  GatheringProgram& operator=(const GatheringProgram&) = delete;
+
+  [[nodiscard]] const Executor& executor() const { return executor_; }
+  [[nodiscard]] bool gathers() const { return !own_.ops().empty(); }
+  // The runs of a rank that has `own` batches: where it gathers, the most of any rank.
+  [[nodiscard]] int64_t rounds(int64_t own);
+
+ private:
+  RunRanks& ranks_;
+  Graph own_;  // with the ranges of this rank; empty where it gathers nothing
+  Executor executor_;
+};
 
 // The scores [B, outputs] that an evaluation program left of its last micro-batch, as f32 in `to`.
 std::span<const float> read_scores(const PersistentState& state, std::vector<float>& to);
@@ -68,7 +90,7 @@ class OptimizerStep {
   // Micro-steps begin with what these hold; they outlive this.
   void begin_with(const FrozenCache& kept) { kept_ = &kept; }
   // To other ranks.
-  [[nodiscard]] int64_t sent_bytes() const { return gradients_.sent_bytes(); }
+  [[nodiscard]] int64_t sent_bytes() const { return sent_; }
   // For others that exchange what is large, between two steps.
   [[nodiscard]] OrderedSum& sum() { return gradients_.sum(); }
   // The batch has targets.
@@ -108,6 +130,7 @@ class OptimizerStep {
   std::vector<double> loss_;   // of this rank and then of all, where there are several
   bool without_rows_ = false;  // in this micro-step
   double sending_ = 0;         // seconds of the step so far
+  int64_t sent_ = 0;           // bytes of all steps so far
 };
 
 // The loss over evaluation rows, and of a classifier how its answers agree with their labels.
@@ -126,11 +149,13 @@ class RunEvaluation {
 
  private:
   void run_batch(const EffectiveBatch& batch, int64_t before, bool& first, ScoredRows& rows);
+  // For other ranks, so many times: sums and scores stay as they are.
+  void run_without_rows(BatchWriter& writer, const EffectiveBatch& batch, int64_t runs);
   [[nodiscard]] std::vector<double> sums(bool any);
 
   const Plan& plan_;
   RunRanks& ranks_;
-  Executor program_;
+  GatheringProgram program_;
   PersistentState state_;
   std::vector<float> scores_;
   MicroSteps steps_;

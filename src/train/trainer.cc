@@ -166,7 +166,7 @@ void Trainer::gather_ranks() {
   all[static_cast<size_t>(parts_.ranks.group().rank())] = {memory.peak_rss,
                                                            memory.data,
                                                            parts_.session.memory.device_bytes(),
-                                                           parts_.step.sent_bytes() - reader_->sent_bytes(),
+                                                           parts_.step.sent_bytes(),
                                                            parts_.tally.sending_seconds,
                                                            reader_->read_bytes()};
   parts_.ranks.group().all_gather(std::as_writable_bytes(std::span(all)));
@@ -407,6 +407,17 @@ void Trainer::evaluate() {
                         parts_.stop, parts_.saves.log(), wish_.observer);
 }
 
+std::string Trainer::weight_not_finite_of_any() {
+  const PersistentState& state = parts_.session.state;
+  if (!experiment().sharding().weights())  // then they are whole at each rank
+    return leads() ? weight_not_finite(state).value_or("") : "";
+  const std::string own =
+      parts_.ranks.together([&] { return weight_not_finite(state).value_or(std::string()); });
+  const std::vector<std::string> found = gather_texts(parts_.ranks.group(), own);
+  const auto first = std::ranges::find_if(found, [](const std::string& name) { return !name.empty(); });
+  return first == found.end() ? "" : *first;
+}
+
 // While the loss is above what it may be, no older checkpoint goes: it may be the last good one.
 void Trainer::save(const std::string& why) {
   const Watch::Busy busy(parts_.ranks.watch());
@@ -415,9 +426,11 @@ void Trainer::save(const std::string& why) {
     if (!rising) parts_.saves.remove_old();  // the run that saved it may have stopped before
     return;
   }
-  if (last_batch_ != nullptr && leads())  // weights are whole at each rank, and this one holds the folder
-    if (const auto weight = weight_not_finite(parts_.session.state))
-      lose(current_.step, *last_batch_, *weight + " holds NaN or infinity");
+  if (last_batch_ != nullptr) {
+    const std::string weight = weight_not_finite_of_any();
+    if (!weight.empty() && leads())  // which holds the folder
+      lose(current_.step, *last_batch_, weight + " holds NaN or infinity");
+  }
   parts_.saves.save(current_, why, rising);
 }
 

@@ -89,6 +89,9 @@ class Trainer {
   [[nodiscard]] bool leads() const { return parts_.ranks.leads(); }
   [[nodiscard]] bool stops() const;
   void evaluate();
+  // The name of a weight that is not finite at some rank; empty: there is no such weight. Where weights are whole, the
+  // leading rank alone looks for one.
+  [[nodiscard]] std::string weight_not_finite_of_any();
   void save(const std::string& why);
   ExitCode stop_early();
   void finish();

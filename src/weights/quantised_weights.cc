@@ -45,8 +45,9 @@ void require_finite(std::span<const float> scales, const std::string& weight) {
 void read_bytes(const ModelFolder& model, const PersistentState& state, const TableRow& row,
                 std::span<std::byte> staging, RankReader* reader) {
   const StoredTensor stored = model.find(row.name);
-  if (stored.entry->bytes != row.bytes)
-    throw DamagedError(formatted("{}: has {} bytes, expected {}", row.name, stored.entry->bytes, row.bytes));
+  if (stored.entry->bytes != row.whole_bytes())
+    throw DamagedError(
+        formatted("{}: has {} bytes, expected {}", row.name, stored.entry->bytes, row.whole_bytes()));
   if (reader != nullptr)
     reader->load_bytes(state, row, stored, staging);
   else
@@ -135,7 +136,19 @@ void store_scales(const PersistentState& state, const Nf4Rows& rows, std::span<c
 
 auto nf4_kernel() { return detect_isa() == Isa::avx2 ? avx2::nf4_quantize : avx512::nf4_quantize; }
 
-// Codes of a part that begins with a block, into their row, and its scales into those of the whole weight.
+// Writes this rank's part of some codes that begin at `start` of all.
+void write_codes(const PersistentState& state, const TableRow& row, int64_t start,
+                 std::span<const std::byte> codes) {
+  const ElementRange own = state.range_of(row);
+  const int64_t begin = std::max(start, own.first);
+  const int64_t end = std::min(start + std::ssize(codes), own.first + own.elements);
+  if (begin >= end) return;
+  state.write(row, begin - own.first,
+              codes.subspan(static_cast<size_t>(begin - start), static_cast<size_t>(end - begin)));
+}
+
+// Codes of a part that begins with a block, into their row (those that this rank has of it), and its scales into those
+// of the whole weight.
 void quantise_part(const PersistentState& state, const Nf4Rows& rows, ElementRange part,
                    std::span<float> chunk, const ReadValues& read, std::span<float> scales) {
   const auto kernel = nf4_kernel();
@@ -147,8 +160,14 @@ void quantise_part(const PersistentState& state, const Nf4Rows& rows, ElementRan
     read(first, values);
     kernel({values.data(), static_cast<int64_t>(values.size()), codes.data(),
             scales.data() + first / kNf4Block});
-    state.write(*rows.codes, first / 2, std::as_bytes(std::span(codes)).first(values.size() / 2));
+    write_codes(state, *rows.codes, first / 2, std::as_bytes(std::span(codes)).first(values.size() / 2));
   }
+}
+
+// The values whose codes are a rank's piece.
+RankShare share_of_piece(const PersistentState& state, const TableRow& codes) {
+  const ElementRange own = state.range_of(codes);
+  return {2 * codes.shape.elements(), {2 * own.first, 2 * own.elements}};
 }
 
 // As quantise_values(), each rank its share. The scales of all come together before they are quantised again,
@@ -158,15 +177,16 @@ void quantise_by_ranks(const PersistentState& state, const Nf4Rows& rows, const 
   static_assert(kPieceUnit % kNf4Block == 0);
   const int64_t count = rows.weight_shape().elements();
   std::vector<float> scales(static_cast<size_t>(nf4_blocks(count)));
-  const RankShare part = reader.share_of(count);
+  const RankShare part = rows.codes->is_piece() ? share_of_piece(state, *rows.codes) : reader.share_of(count);
   const StoredRow codes(state, *rows.codes);
   const auto each = static_cast<size_t>(part.each);
   const std::array made = {
-      RankPieces{codes.shared(), each / 2},
-      RankPieces{std::as_writable_bytes(std::span(scales)), each / kNf4Block * sizeof(float)}};
+      RankPieces{std::as_writable_bytes(std::span(scales)), each / kNf4Block * sizeof(float)},
+      RankPieces{codes.shared(), each / 2}};
   reader.share(
       part.own.elements * size_of(stored.entry->dtype),
-      [&] { quantise_part(state, rows, part.own, chunk, read, scales); }, made);
+      [&] { quantise_part(state, rows, part.own, chunk, read, scales); },
+      std::span(made).first(rows.codes->is_piece() ? 1 : 2));  // pieces stay where they are
   store_scales(state, rows, scales);
 }
 

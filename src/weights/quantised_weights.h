@@ -26,7 +26,7 @@ struct Nf4Rows {
   const TableRow* nested_absmax = nullptr;
   const TableRow* nested_map = nullptr;
   const TableRow* nested_offset = nullptr;
-  [[nodiscard]] Shape weight_shape() const { return {codes->shape[0], 2 * codes->shape[1]}; }
+  [[nodiscard]] Shape weight_shape() const { return {codes->whole_shape()[0], 2 * codes->whole_shape()[1]}; }
 };
 // None where the row is no quantised weight's codes.
 std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row);
@@ -41,7 +41,8 @@ std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& 
 
 // Fills `to` with values of the weight from element `first` on.
 using ReadValues = std::function<void(int64_t first, std::span<float> to)>;
-// Quantises the values that `read` gives, `chunk` at a time. Throws DamagedError for one that is not finite.
+// Quantises the values that `read` gives, `chunk` at a time. Of codes that ranks divide, this rank keeps its own. Throws
+// DamagedError for one that is not finite.
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
                      const ReadValues& read);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "base/units.h"
 #include "weights/row_io.h"
 
@@ -28,7 +27,8 @@ RankShare RankReader::share_of(int64_t elements) const {
 
 void RankReader::load(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
                       std::span<std::byte> staging) {
-  load_by(state, row, size_of(stored.entry->dtype),
+  // A master's values are those of its weight.
+  load_by(state, row, row.is_piece() && row.role == Role::master ? 0 : size_of(stored.entry->dtype),
           [&](ElementRange own) { load_part(state, row, own, stored, staging); });
 }
 
@@ -40,7 +40,12 @@ void RankReader::load_bytes(const PersistentState& state, const TableRow& row, c
 
 void RankReader::load_by(const PersistentState& state, const TableRow& row, int64_t stored_size,
                          const std::function<void(ElementRange)>& load) {
-  check_internal(!row.is_piece(), "RankReader: a rank's piece is its own");
+  if (row.is_piece()) {
+    const ElementRange own = state.range_of(row);
+    load(own);
+    read_bytes_ += own.elements * stored_size;
+    return;
+  }
   const RankShare part = share_of(row.shape.elements());
   const StoredRow whole(state, row);
   const RankPieces made = {whole.shared(), static_cast<size_t>(part.each * size_of(row.dtype))};
@@ -51,11 +56,9 @@ void RankReader::load_by(const PersistentState& state, const TableRow& row, int6
 void RankReader::share(int64_t bytes, const std::function<void()>& work, std::span<const RankPieces> made) {
   ranks_.together(work);
   read_bytes_ += bytes;
-  const int64_t sent = sum_.sent_bytes();
   RunRanks::Exchange exchange(ranks_);
   sum_.gather_pieces(made);
   exchange.done();
-  sent_bytes_ += sum_.sent_bytes() - sent;
 }
 
 }  // namespace plimsoll

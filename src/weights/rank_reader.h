@@ -40,19 +40,20 @@ class RankReader {
   // Both outlive it; `sum` has the staging.
   RankReader(RunRanks& ranks, OrderedSum& sum) : ranks_(ranks), sum_(sum) {}
 
-  // A tensor of a file, of which every rank has all; as load_row() (weights/row_io.h). All ranks throw where one fails.
+  // A tensor of a file, as load_row() (weights/row_io.h): of one that every rank has all of each reads its share, and all
+  // throw where one fails; of one that ranks divide each reads its piece.
   void load(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
             std::span<std::byte> staging);
   // The file's bytes as they are; as load_part_bytes().
   void load_bytes(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
                   std::span<std::byte> staging);
+  // What each rank reads of a tensor that all have whole.
   [[nodiscard]] RankShare share_of(int64_t elements) const;
   // Every rank does the work of its share, which takes `bytes` of files, and then all have all of `made`: each rank
   // has filled its own piece of each part. All ranks throw where the work of one fails.
   void share(int64_t bytes, const std::function<void()>& work, std::span<const RankPieces> made);
-  // Bytes of files that this rank has read so, and that it has sent.
+  // Bytes of files that this rank has read so.
   [[nodiscard]] int64_t read_bytes() const { return read_bytes_; }
-  [[nodiscard]] int64_t sent_bytes() const { return sent_bytes_; }
 
  private:
   // `load` fills elements of the row, each of so many bytes in the file.
@@ -61,7 +62,7 @@ class RankReader {
 
   RunRanks& ranks_;
   OrderedSum& sum_;
-  int64_t read_bytes_ = 0, sent_bytes_ = 0;
+  int64_t read_bytes_ = 0;
 };
 
 }  // namespace plimsoll

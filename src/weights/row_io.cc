@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "files/file.h"
 #include "formats/convert.h"
 #include "formats/load.h"
 
@@ -75,7 +77,7 @@ void load_part(const PersistentState& state, const TableRow& row, ElementRange p
 
 void load_part_bytes(const PersistentState& state, const TableRow& row, ElementRange part,
                      const StoredTensor& stored, std::span<std::byte> staging) {
-  check_internal(stored.entry->bytes == row.bytes, "load_part_bytes: the sizes differ");
+  check_internal(stored.entry->bytes == row.whole_bytes(), "load_part_bytes: the sizes differ");
   state.fill(row, part, staging, [&](int64_t start, std::span<std::byte> piece) {
     stored.file->read(*stored.entry, start, piece);
   });
@@ -84,6 +86,21 @@ void load_part_bytes(const PersistentState& state, const TableRow& row, ElementR
 void write_row(const PersistentState& state, const TableRow& row, SafetensorsWriter& writer,
                std::string_view name, std::span<std::byte> staging) {
   state.visit(row, staging, [&](int64_t, std::span<const std::byte> piece) { writer.write(name, piece); });
+}
+
+void write_pieces(const PersistentState& state, std::span<const TableRow* const> rows,
+                  const ModelFolder& made) {
+  std::optional<File> file;  // all of them are in one
+  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  for (const TableRow* row : rows) {
+    if (!row->is_piece()) continue;
+    const StoredTensor stored = made.find(row->name);
+    if (!file) file.emplace(File::of_other(stored.file->path()));
+    const int64_t begin = stored.entry->offset;
+    state.visit(*row, staging,
+                [&](int64_t start, std::span<const std::byte> piece) { file->write(begin + start, piece); });
+  }
+  if (file) file->sync();
 }
 
 void round_from_master(const PersistentState& state, const TableRow& weight, const TableRow& master,

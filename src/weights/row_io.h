@@ -27,6 +27,10 @@ void load_part_bytes(const PersistentState& state, const TableRow& row, ElementR
 void write_row(const PersistentState& state, const TableRow& row, SafetensorsWriter& writer,
                std::string_view name, std::span<std::byte> staging);
 
+// This rank's pieces of the rows (others are passed over) into a file that another rank has made, onto the disk.
+void write_pieces(const PersistentState& state, std::span<const TableRow* const> rows,
+                  const ModelFolder& made);
+
 // The first element of f32, bf16 or f16 that is NaN or infinite; other types have none.
 std::optional<int64_t> find_not_finite(std::span<const std::byte> values, DType dtype);
 // Throws DamagedError for one; `values` are elements of the tensor from `first` on, as `dtype`.

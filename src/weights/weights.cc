@@ -101,7 +101,7 @@ class NewValues {
       : init_(row.parameter.init), first_(seed, row.name, 0), second_(seed, row.name, 1) {
     // Kaiming-uniform with a = sqrt(5) is uniform within 1 / sqrt(inputs).
     if (init_ == Initialiser::kaiming_uniform)
-      range_ = 1.0 / std::sqrt(static_cast<double>(row.shape.last()));
+      range_ = 1.0 / std::sqrt(static_cast<double>(row.whole_shape().last()));
     else
       range_ = normal_range;
   }
@@ -147,7 +147,7 @@ std::string stored_name(const PersistentState& state, const ModelFolder& model,
 void load_one(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
               std::span<std::byte> staging, RankReader* reader) {
   load_master_first(state, row, staging, [&](const TableRow& target) {
-    if (reader != nullptr && !target.is_piece())
+    if (reader != nullptr)
       reader->load(state, target, stored, staging);
     else
       load_row(state, target, stored, staging);
@@ -186,7 +186,7 @@ void copy_tensor(const StoredTensor& from, SafetensorsWriter& writer, std::strin
   }
 }
 
-// Rows to export under the names that `rename` gives them, and what `from` copies, null: nothing.
+// Rows to export (all but what ranks divide, which each of them writes by itself) under the names that `rename` gives them, and what `from` copies, null: nothing.
 template <class Rename>
 std::optional<uint32_t> write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows,
                                    const fs::path& file, Rename rename, const SavedFrom* from = nullptr) {
@@ -204,7 +204,7 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
     if (is_saved_otherwise(state, weight))
       specs.push_back({rename(*row), DType::f32, saved_shape(state, weight), in_file});
     else
-      specs.push_back({rename(*row), row->dtype, row->shape, in_file});
+      specs.push_back({rename(*row), row->dtype, row->whole_shape(), in_file});
   }
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
   std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
@@ -216,6 +216,10 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const TableRow* r) { return rename(*r) == spec.name; });
     const TableRow& weight = *state.find(weight_name(**row));
+    if ((*row)->is_piece()) {
+      writer.leave(spec.name);
+      continue;
+    }
     if (!is_saved_otherwise(state, weight)) {
       write_row(state, **row, writer, spec.name, staging);
       continue;
@@ -346,7 +350,7 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
   require_tied(state, model, staging);
   const auto rows = base_rows(state);
   int64_t total = 0;
-  for (const TableRow* row : rows) total += row->bytes;
+  for (const TableRow* row : rows) total += row->bytes;  // of this rank
   int64_t done = 0;
   for (const TableRow* row : rows) {
     const bool may_stay = fresh == FreshHead::stays && row->parameter.origin == Origin::fresh;
@@ -594,6 +598,12 @@ std::optional<uint32_t> write_model(const PersistentState& state, const SavedFro
       state, rows, to / "model.safetensors", [](const TableRow& row) { return row.name; }, &from);
 }
 
+void write_model_pieces(const PersistentState& state, const fs::path& folder) {
+  ModelFolder made = open_weights(folder);
+  made.put_below_head(prefix_of(state));
+  write_pieces(state, base_rows(state), made);
+}
+
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
                                       const SavedFrom& from, const fs::path& to) {
   std::vector<std::string> targets;
@@ -633,7 +643,7 @@ int64_t export_bytes(const PersistentState& state, bool adapter, const SavedFrom
   if (!adapter) bytes += from.copied_bytes();
   for (const TableRow* row : adapter ? adapter_rows(state) : base_rows(state)) {
     const TableRow* start = start_of(state, *state.find(weight_name(*row)));
-    bytes += row->bytes + (start == nullptr ? 0 : start->bytes);
+    bytes += row->whole_bytes() + (start == nullptr ? 0 : start->bytes);
   }
   return bytes;
 }

@@ -87,9 +87,11 @@ void describe_head(const ScoreHead& head, nlohmann::json& config);
 // Writes config.json, model.safetensors (or adapter_config.json and adapter_model.safetensors), and the
 // tokenizer's files. Trained weights are written from their masters where they have one and are adapters,
 // else as they are.
-// Return the checksum of the weights' file. A value head is in neither.
+// Return the checksum of the weights' file. A value head is in neither. What ranks divide is left out.
 std::optional<uint32_t> write_model(const PersistentState& state, const SavedFrom& from,
                                     const std::filesystem::path& to);
+// This rank's pieces into the file that the leading rank has made with write_model().
+void write_model_pieces(const PersistentState& state, const std::filesystem::path& folder);
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
                                       const SavedFrom& from, const std::filesystem::path& to);
 // A value head as TRL and LLaMA-Factory have it, written in addition to either: v_head.summary.weight and

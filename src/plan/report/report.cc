@@ -202,6 +202,8 @@ const char* shard_words(ShardStage stage) {
       return "which divide the optimizer's states (memory.shard)";
     case ShardStage::gradients:
       return "which divide gradients and the optimizer's states (memory.shard)";
+    case ShardStage::weights:
+      return "which divide the layers' weights, gradients and the optimizer's states (memory.shard)";
   }
   throw InternalError("shard_words: no such stage");
 }
@@ -629,10 +631,6 @@ nlohmann::ordered_json op_seconds_json(const Plan& plan) {
 
 namespace {
 
-const char* shard_name(ShardStage stage) {
-  return stage == ShardStage::gradients ? "gradients" : stage == ShardStage::states ? "states" : "none";
-}
-
 const char* link_name(const Link& link) {
   return link.source == Link::Source::measured ? "measured"
          : link.source == Link::Source::stated ? "stated"
@@ -728,7 +726,7 @@ std::string report_json(const Plan& plan) {
     json["devices"] = {{"count", ranks},
                        {"bytes_each", plan.process_peak_bytes()},
                        {"bytes_together", ranks * plan.process_peak_bytes()},
-                       {"shard", shard_name(request.workload.experiment.optimizer.shard)},
+                       {"shard", to_string(request.workload.experiment.optimizer.shard)},
                        {"sent_bytes_per_step", plan.sent_bytes},
                        {"sending_seconds_per_step", plan.sending_seconds},
                        {"link_bytes_per_second", request.target.link.bytes_per_second},

@@ -11,7 +11,8 @@ namespace plimsoll {
 // that each has updated.
 struct SentBytes {
   int64_t in_step = 0;        // once
-  int64_t in_micro_step = 0;  // of each: gradients that the devices divide
+  int64_t in_micro_step = 0;  // of each: gradients and weights that the devices divide
+  bool reduces_each = false;  // some of that is gradients
 };
 SentBytes sent_bytes(const Plan& plan);
 

@@ -65,7 +65,9 @@ std::string variant_words(const Experiment& experiment, const Variant& variant) 
   text += recompute_words(variant.recompute) + offload_words(variant.offload, experiment.model.layers);
   if (experiment.shares_prefixes) text += ", shared prefixes";
   if (variant.keep_frozen) text += ", outputs of the frozen blocks kept";
-  if (experiment.sharding().gradients())
+  if (experiment.sharding().weights())
+    text += ", weights, gradients and optimizer states divided among devices";
+  else if (experiment.sharding().gradients())
     text += ", gradients and optimizer states divided among devices";
   else if (experiment.sharding().states())
     text += ", optimizer states divided among devices";

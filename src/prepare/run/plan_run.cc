@@ -22,7 +22,7 @@ struct Choice {
   std::vector<std::string> lossy;  // means
   Variant variant;
   bool shares_prefixes = false;
-  bool divides_gradients = false;
+  ShardStage shard = ShardStage::none;
   std::optional<int64_t> process_bytes;
   int64_t free_bytes = 0;
   std::string budget_source;
@@ -34,7 +34,7 @@ std::string written(const Choice& choice) {
   return json({{"lossy", choice.lossy},
                {"variant", plimsoll::written(choice.variant)},
                {"shares_prefixes", choice.shares_prefixes},
-               {"divides_gradients", choice.divides_gradients},
+               {"shard", choice.shard},
                {"process_bytes", choice.process_bytes ? json(*choice.process_bytes) : json()},
                {"free_bytes", choice.free_bytes},
                {"budget_source", choice.budget_source},
@@ -51,7 +51,7 @@ Choice read_choice(const std::string& text) {
   object.at("lossy").get_to(choice.lossy);
   choice.variant = read_variant(object.at("variant"));
   object.at("shares_prefixes").get_to(choice.shares_prefixes);
-  object.at("divides_gradients").get_to(choice.divides_gradients);
+  object.at("shard").get_to(choice.shard);
   if (!object.at("process_bytes").is_null()) choice.process_bytes = object["process_bytes"].get<int64_t>();
   object.at("free_bytes").get_to(choice.free_bytes);
   object.at("budget_source").get_to(choice.budget_source);
@@ -72,7 +72,7 @@ AllowedPlan plan_run(const Resolved& resolved, const PlannedMachine& machine, co
     Choice chosen{.lossy = plan.request.lossy,
                   .variant = plan.variant,
                   .shares_prefixes = plan.request.workload.experiment.shares_prefixes,
-                  .divides_gradients = plan.request.workload.experiment.sharding().gradients(),
+                  .shard = plan.request.workload.experiment.sharding().stage,
                   .process_bytes = plan.request.target.budget.process_bytes,
                   .free_bytes = plan.request.target.budget.free_bytes,
                   .budget_source = plan.request.target.budget.device_source,
@@ -95,7 +95,7 @@ AllowedPlan plan_run(const Resolved& resolved, const PlannedMachine& machine, co
         format_bytes(searched_bytes), format_bytes(*choice.process_bytes)));
   Recipe taken = resolved.recipe;
   for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();
-  if (choice.divides_gradients) taken.memory.shard = ShardStage::gradients;
+  if (choice.shard >= ShardStage::gradients) taken.memory.shard = choice.shard;
   PlanRequest request = plan_request(resolve_as(resolved, taken), machine, &data);
   request.workload.experiment.shares_prefixes = choice.shares_prefixes;
   request.target.layout = layout;

@@ -12,7 +12,7 @@ namespace plimsoll {
 namespace {
 
 // memory.shard by stage.
-constexpr std::array<std::string_view, 4> kShards = {"none", "states", "gradients", "gradients"};
+constexpr std::array<std::string_view, 4> kShards = {"none", "states", "gradients", "weights"};
 
 constexpr std::array<std::string_view, 9> kKeys = {"@deepspeed",    "@stage",        "@cpu_offload",
                                                    "@fsdp",         "@fsdp_config",  "@fsdp_strategy",

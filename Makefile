@@ -171,7 +171,7 @@ devices-cases: build
 
 # Faults in what several devices share, each of which a test must notice, one at a time.
 ranks-mutants: build
-	cmake --build build --target ranks_test train_test data_test -j $(JOBS)
+	cmake --build build --target ranks_test passes_test train_test data_test -j $(JOBS)
 	python3 tests/ranks_mutants.py build
 
 # 500 power cuts in train, resume, overwrite, dpo, merge, convert and the queue, and every flush that counts taken out.

@@ -24,8 +24,8 @@ def is_my_cell(*cell):
     return is_mine("several_devices", zlib.crc32(repr(cell).encode()))
 
 
-@unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
-class DividedGradients(CommandTest):
+class DividedTest(CommandTest):
+    """Runs on several devices that divide something, and what is read of them."""
     needs_run = False
 
     def train(self, config, name, devices, *words, **settings):
@@ -49,6 +49,9 @@ class DividedGradients(CommandTest):
                 self.assertLess(rank["process_data_bytes"], done["planned"]["process_data_bytes"])
         return done
 
+
+@unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
+class DividedGradients(DividedTest):
     def assert_same_files(self, count, config=WIDE, **settings):
         """With one micro-step the files are those of divided states, byte for byte, in less memory."""
         if not is_my_cell(count, config, settings):
@@ -111,9 +114,11 @@ class DividedGradients(CommandTest):
             text = output("plan", recipe, "--devices", 2, "--threads", 1, "--memory", "90MiB", code=3)
             return re.search(r"the process needs (\d+) MiB", text)[1], text
         needs, text = least()
-        self.assertIn("gradients and optimizer states divided among devices", text)
-        self.assertEqual(needs, least(shard="gradients")[0])
-        self.assertLess(int(needs), int(least(shard="states")[0]))
+        self.assertIn("weights, gradients and optimizer states divided among devices", " ".join(text.split()))
+        self.assertEqual(needs, least(shard="weights")[0])
+        gradients = int(least(shard="gradients")[0])
+        self.assertLess(int(needs), gradients)
+        self.assertLess(gradients, int(least(shard="states")[0]))
 
     def test_bytes_sent_are_those_of_the_plan(self):
         for settings in (ONE, FEW, {**FEW, "precision": "bf16-master"}):

@@ -22,6 +22,7 @@ STEP, ROWS, PIECES = "src/train/run_programs.cc", "src/data/batch/micro_steps.cc
 OF_SUMS, OF_WORDS = ("src/ranks/ranks_test", "OrderedSum.*"), ("src/ranks/ranks_test", "RunRanks.*")
 OF_STEPS = ("src/train/train_test", "*RanksRun.stages*full_fp32:*RanksRun.stages*full_bf16_master")
 OF_BACKWARD = ("src/train/train_test", "*RanksRun.updates*full_fp32")
+OF_WEIGHTS = ("src/train/train_test", "*RanksRun.divided_weights*full_fp32")
 OF_ROWS, OF_LOSSES = ("src/data/data_test", "MicroSteps.*"), ("src/train/train_test", "LossSums.*")
 # name: (tests, library, file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
@@ -44,6 +45,10 @@ MUTANTS = {
     "gradients of a rank without rows kept": (OF_STEPS, "plimsoll_train", STEP, "    if (!any) gradients_.clear();\n", ""),
     "weights that are not gathered": (OF_STEPS, "plimsoll_train", STEP, "  if (update_ && divides_states()) send([this] { gradients_.gather_weights(); });\n", ""),
     "a weight that is not gathered in the backward pass": (OF_BACKWARD, "plimsoll_train", STEP, "send([&] { gradients_.gather_weight(weight); });", "(void)weight;"),
+    "a divided weight that is not gathered": (OF_WEIGHTS, "plimsoll_train", STEP, "{ send([&] { gather_weight(train_, op, gradients_.sum()); }); }", "{}"),
+    "a divided weight gathered for the forward pass alone": (("src/passes/passes_test", "*PassCases*"), "plimsoll_passes", "src/passes/transfers.cc", "if (latest[i].stretch != stretch)", "if (latest[i].copy == kNoTensor)"),
+    "a divided weight in another's place": (OF_WEIGHTS, "plimsoll_ops_cpu", "src/ops/optimizer/all_gather_cpu.cc", "parallel_copy(to + first, from,", "parallel_copy(to, from,"),
+    "a divided weight that is also gathered behind its update": (OF_WEIGHTS, "plimsoll_train", SUMS, "piece == 0 || row.is_piece()", "piece == 0"),
     "the last piece one block long": (OF_STEPS, "plimsoll_ops", PIECES, "std::min(most, whole_elements(program, op) - first);",
                                       "whole_elements(program, op) - first < most ? int64_t{256} : most;"),
     "the first rank's piece at each": (OF_STEPS, "plimsoll_ops", PIECES, "const int64_t first = rank * piece + op", "const int64_t first = 0 * rank * piece + op"),
@@ -53,8 +58,8 @@ MUTANTS = {
     "a word that one rank does not hear": (OF_WORDS, "plimsoll_ranks", WORDS, "    all.stops |= word.stops;\n", ""),
     "other rows at one rank": (OF_WORDS, "plimsoll_ranks", WORDS, "if (word.rows == all.rows) continue;", "if (word.rows >= 0) continue;"),
     "a loss of the largest rank": (OF_LOSSES, "plimsoll_train", SUMS, ": total + value;", ": std::max(total, value);"),
-    "a range of a file one element off": ("test_divided_states_give_the_bits", "plimsoll_runs", "src/runs/checkpoint.cc",
-                                          "{ file.write(begin + start, piece); });", "{ file.write(begin + start + 4, piece.first(piece.size() - 4)); });"),
+    "a range of a file one element off": ("test_divided_states_give_the_bits", "plimsoll_weights", "src/weights/row_io.cc",
+                                          "{ file->write(begin + start, piece); });", "{ file->write(begin + start + 4, piece.first(piece.size() - 4)); });"),
     "the first rank's share read by each": ("test_each_byte_of_the_weights", "plimsoll_weights", "src/weights/rank_reader.cc",
                                             "const int64_t first = std::min(elements, rank * each);", "const int64_t first = std::min(elements, 0 * rank * each);"),
 }

@@ -426,6 +426,7 @@ TEST_F(OtherTools, run_clm_joins_texts_into_blocks) {
   };
   EXPECT_EQ(script("run_clm.py", "--block_size 64"), "joined");
   EXPECT_THAT(script("run_clm.py", ""), HasSubstr("whose length the command leaves to the tokenizer"));
+  EXPECT_EQ(script("run_clm_with_mine.py", ""), "rows");
   EXPECT_THAT(script("mine.py", "--block_size 64"),
               HasSubstr("what mine.py makes of texts is not in its command"));
 }
@@ -440,7 +441,7 @@ TEST_F(OtherTools, arguments_of_the_example_scripts_mean_what_these_do) {
                 ->get(load(of_scripts + lengths + "text_column: a\nsummary_column: b\n").recipe),
             Json({{"prompt", "a"}, {"response", "b"}}));
   EXPECT_THAT(error_of(of_scripts + lengths + "summary_column: b\n"),
-              HasSubstr("needs text_column beside it"));
+              HasSubstr("needs text_column too"));
 }
 
 TEST_F(OtherTools, a_frozen_base_in_fp16_is_trained_in_the_type_of_autocast) {

@@ -103,7 +103,7 @@ std::vector<MessageRow> engine_messages() {
        Sign::warning,
        "of pinned memory",
        {R"(^ of pinned memory)"},
-       "pinned memory was refused; llama.cpp goes on with ordinary memory",
+       "pinned memory was refused; llama.cpp continues with ordinary memory",
        R"(ggml_cuda_host_malloc: failed to allocate [0-9.,]+ MiB $)"},
       {"neuron.device",
        Sign::device_refused,

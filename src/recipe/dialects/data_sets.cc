@@ -167,7 +167,7 @@ void combine_text_column(Layer& layer) {
   const Said* column = layer.part("@text_column");
   const Said* summary = layer.part("@summary_column");
   if (column == nullptr)
-    return layer.refuse_until_later(*summary, "needs text_column beside it, the column of what is summarised",
+    return layer.refuse_until_later(*summary, "needs text_column too, the column of what is summarised",
                                     "data.columns");
   Node columns = scalar_at(column->value, "");
   columns.kind = Node::Kind::map;

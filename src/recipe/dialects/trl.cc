@@ -108,7 +108,7 @@ void combine_dataset_arguments(Layer& layer, bool is_mixture) {
 void combine_blocks(Layer& layer) {
   const Said* block = layer.part("@block_size");
   const std::string script = own_script(layer);
-  const bool is_clm = script.starts_with("run_clm");
+  const bool is_clm = script == "run_clm.py" || script == "run_clm_no_trainer.py";
   if (block == nullptr) {
     if (is_clm && layer.says({kProgramPart}))
       layer.refuse_until_later(

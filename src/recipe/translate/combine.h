@@ -14,7 +14,7 @@ void combine_launch(Layer& layer);
 void combine_batch(Layer& layer);
 // Intervals of a run's actions, and what ends the run (combine_run.cc).
 void combine_run(Layer& layer);
-// What several devices divide, and what leaves them (combine_shard.cc).
+// memory.shard and memory.tier (combine_shard.cc).
 void combine_shard(Layer& layer);
 // The loss between two answers (combine_preference.cc).
 void combine_preference(Layer& layer);

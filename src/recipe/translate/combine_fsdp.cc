@@ -90,7 +90,7 @@ const Node* find_setting(const Node& config, const char* name) {
   return node != nullptr ? node : find_node(config, name);
 }
 
-// The map, or the file that is named; nothing where it is not here: then the planner chooses.
+// The map, or the file that is named; nothing if that file is missing: then the planner chooses.
 std::optional<Node> read_config(const Layer& layer, const Said& said) {
   try {
     Node config = layer.read_file(said.value);

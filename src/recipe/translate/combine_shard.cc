@@ -90,7 +90,7 @@ void combine_tier(Layer& layer, const std::vector<const Said*>& from, bool is_ne
 }  // namespace
 
 void combine_shard(Layer& layer) {
-  // DeepSpeed's keys stand beside accelerate's `distributed_type: DEEPSPEED`, and then decide.
+  // DeepSpeed's keys come with accelerate's `distributed_type: DEEPSPEED`, and decide.
   const std::vector<const Said*> zero = keys_of_deepspeed(layer);
   const std::vector<const Said*> from = zero.empty() ? keys_of_fsdp(layer) : zero;
   ignore_idle(layer, from);

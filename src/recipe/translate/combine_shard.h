@@ -1,5 +1,5 @@
-// What several devices divide among themselves, and what leaves them, as DeepSpeed, FSDP and accelerate say
-// it: memory.shard and memory.tier.
+// Translates how DeepSpeed, FSDP and accelerate divide a run among devices and offload it: memory.shard and
+// memory.tier.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Division {
 
 // The keys of DeepSpeed in force. `is_new` if this layer has one of them.
 std::vector<const Said*> keys_of_deepspeed(const Layer& layer);
-// What they say; nothing after a refusal.
+// Reads them; nothing after a refusal.
 std::optional<Division> read_deepspeed_division(Layer& layer, const std::vector<const Said*>& from);
 
 // The same of FSDP, by its own keys, by torchtune's or by accelerate's file.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """What nvcc made of the kernels for GPUs, held to committed lines: no spills, wide loads, tensor cores where they belong.
 
-    scripts/check_sass.py OBJECT_FOLDER [--cuobjdump PROGRAM] [--rules tests/golden/sass.txt] [--list]
+    scripts/check_sass.py OBJECT_FOLDER [--cuobjdump PROGRAM] [--rules tests/golden/sass.txt] [--list | --table NAMES]
 
 cuobjdump is looked for beside nvcc and on the path (pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm has it, too); without it
 exit code 77. A line of the rules is a kernel's name, the architectures from which on it holds, and what each instance of it must have: an
 instruction that occurs, `-NAME` for one that must not, `bf16:NAME` for instances of bf16 alone, or `stack<=BYTES` where a kernel spills. A kernel without a line must not spill
-or use local memory at all. --list prints what there is.
+or use local memory at all. --list prints what there is; --table delta_,short_conv prints the resources of the kernels whose names begin so, as a table.
 """
 import argparse
 import pathlib
@@ -66,8 +66,8 @@ def facts_of(tool, path):
     """{(architecture, mangled name): {"stack": bytes, instruction: count}}."""
     facts = {}
     for arch, name, lines in sections(tool, "-res-usage", path):
-        found = re.search(r"STACK:(\d+)", " ".join(lines))
-        facts[arch, name] = {"stack": int(found[1]) if found else 0}
+        told = dict(re.findall(r"(REG|STACK|SHARED):(\d+)", " ".join(lines)))
+        facts[arch, name] = {"stack": int(told.get("STACK", 0)), "registers": int(told.get("REG", 0)), "shared": int(told.get("SHARED", 0))}
     for arch, name, lines in sections(tool, "-sass", path):
         code = "\n".join(line.split("*/", 1)[1] if "*/" in line else "" for line in lines)
         facts.setdefault((arch, name), {"stack": 0}).update({word: len(re.findall(pattern, code)) for word, pattern in INSTRUCTIONS.items()})
@@ -104,29 +104,54 @@ def faults(arch, name, facts, rules):
     return found
 
 
+def type_of(name):
+    """The element type of an instance, and the numbers among its template's values."""
+    own = name.rpartition(kernel_name(name))[2]
+    if not own.startswith("I"):
+        return ""
+    kind = next((kind for kind, mark in (("bf16", "4bf16"), ("f16", "3f16"), ("f32", "If")) if mark in own), "")
+    return " ".join([kind, *re.findall(r"Li(\d+)E", own)]).strip()
+
+
+def table(rows):
+    """Rows of kernel, instance and architecture, with what a thread and a block of each take."""
+    lines = ["| kernel | instance | sm | registers | stack | shared | HMMA |", "|---|---|---:|---:|---:|---:|---:|"]
+    lines += [f"| `{kernel}` | {kind} | {arch} | {facts.get('registers', 0)} | {facts['stack']} | {facts.get('shared', 0)} | {facts.get('HMMA', 0)} |"
+              for kernel, kind, arch, facts in sorted(rows, key=lambda row: row[:3])]
+    return "\n".join(lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--cuobjdump")
     parser.add_argument("--rules", type=pathlib.Path, default=ROOT / "tests/golden/sass.txt")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--table", metavar="NAMES")
     options = parser.parse_args()
     tool = find_tool(options.cuobjdump)
     if tool is None:
         print("cuobjdump is neither beside nvcc nor on the path: nothing was looked at")
         return NO_TOOL
     rules = read_rules(options.rules) if options.rules.exists() else []
-    wrong, kernels, seen = 0, 0, set()
+    wrong, kernels, seen, rows = 0, 0, set(), []
     for path in sorted(options.folder.glob("*.o")):
         for (arch, name), facts in facts_of(tool, path).items():
             kernels += 1
             seen.add(kernel_name(name))
+            if options.table:
+                if kernel_name(name).startswith(tuple(options.table.split(","))):
+                    rows.append((kernel_name(name), type_of(name), arch, facts))
+                continue
             if options.list:
                 print(f"{path.stem:28} sm_{arch:<4} {kernel_name(name):32} " + " ".join(f"{key}:{value}" for key, value in facts.items() if value))
                 continue
             for fault in faults(arch, name, facts, rules):
                 wrong += 1
                 print(f"{path.stem}: {kernel_name(name)} for sm_{arch}: {fault} ({name})")
+    if options.table:
+        print(table(rows))
+        return 0
     for kernel in sorted({kernel for kernel, _, _ in rules} - seen):
         wrong += 1
         print(f"{options.rules}: {kernel} is no kernel of these objects")

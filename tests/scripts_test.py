@@ -826,7 +826,7 @@ class Carry(unittest.TestCase):
 class Sass(unittest.TestCase):
     """scripts/check_sass.py, with a cuobjdump that prints what each test gives it."""
 
-    def check(self, stack, code, rules, arch=90, of="Lb1E"):
+    def check(self, stack, code, rules, *words, arch=90, of="Lb1E"):
         usage = f"arch = sm_{arch}\n Function _ZN8plimsoll7on_cuda12_GLOBAL__N_110matmul_mmaI{of}EEvi:\n  REG:90 STACK:{stack} SHARED:0\n"
         dump = f"arch = sm_{arch}\n\tFunction : _ZN8plimsoll7on_cuda12_GLOBAL__N_110matmul_mmaI{of}EEvi\n"
         dump += "".join(f"        /*{at:04x}*/                   {line} ;\n" for at, line in enumerate(code))
@@ -836,8 +836,14 @@ class Sass(unittest.TestCase):
                            "tool": f'#!/bin/sh\n[ "$1" = -sass ] && cat {folder}/dump || cat {folder}/usage\n'})
             (folder / "tool").chmod(0o755)
             done = subprocess.run([sys.executable, ROOT / "scripts/check_sass.py", folder / "objects", "--cuobjdump", folder / "tool",
-                                   "--rules", folder / "rules.txt"], capture_output=True, text=True)
+                                   "--rules", folder / "rules.txt", *words], capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
+
+    def test_a_table_has_the_resources_of_the_kernels_that_are_named(self):
+        code, words = ["HMMA.16816.F32.BF16 R4, R8", "HMMA.16816.F32.BF16 R4, R8"], ("--table", "matmul_,delta_")
+        status, text = self.check(8, code, "", *words, of="N3gpu7on_cuda4bf16ELi64E")
+        self.assertEqual((status, text.splitlines()[2:]), (0, ["| `matmul_mma` | bf16 64 | 90 | 90 | 8 | 0 | 2 |"]))
+        self.assertEqual(self.check(8, code, "", "--table", "delta_")[1].count("\n"), 2)
 
     def test_spills_and_instructions_that_are_missing_or_must_not_be_are_faults(self):
         rules = "# of one kernel\nmatmul_mma sm_80 HMMA LDSM -LDG.128\n"

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "graph/name_ending.h"
 #include "graph/op_kind.h"
 
 namespace plimsoll {
@@ -161,8 +162,11 @@ bool Graph::contains(const Name& name) const {
 }
 
 Name Graph::fresh_name(const Name& base) const {
-  Name name = base;
-  for (int suffix = 2; contains(name); ++suffix) name = formatted("{}.{}", base, suffix);
+  static NameEnding second(".2"), third(".3");
+  if (!contains(base)) return base;
+  Name name = second.behind(base);
+  if (contains(name)) name = third.behind(base);
+  for (int suffix = 4; contains(name); ++suffix) name = formatted("{}.{}", base, suffix);
   return name;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "graph/name_ending.h"
 
 namespace plimsoll {
 namespace {
@@ -128,6 +129,19 @@ TEST(Graph, finds_every_tensor_and_those_of_a_copy_in_the_copy_only) {
   EXPECT_EQ(graph.find("more"), kNoTensor);
   EXPECT_EQ(graph.fresh_name("t7"), "t7.2");
   EXPECT_THROW(graph.add_tensor({"t7", {1}}), InternalError);
+}
+
+TEST(NameEnding, makes_the_name_that_a_text_makes) {
+  constexpr int kNames = 2000;  // more than it begins with room for
+  NameEnding ending(".re"), other(".home");
+  for (const int round : {0, 1})
+    for (int i = 0; i < kNames; ++i) {
+      const Name base = "tensor." + std::to_string(i);
+      ASSERT_EQ(ending.behind(base), Name("tensor." + std::to_string(i) + ".re")) << round;
+      ASSERT_EQ(other.behind(base), Name("tensor." + std::to_string(i) + ".home")) << round;
+    }
+  EXPECT_EQ(ending.behind(ending.behind(Name("a"))), "a.re.re");
+  EXPECT_EQ(ending.behind(Name()), ".re");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/name_ending.h"
 #include "ops/rule.h"
 #include "passes/lora.h"
 #include "passes/rematerialise.h"
@@ -25,10 +26,12 @@ class Recomputation {
   }
 
   Graph run() {
+    graph_.ops().reserve(ops_.size() + ops_.size() / 2);
     for (size_t at = 0; at < ops_.size(); ++at) {
       const bool backward = ops_[at].stage == Stage::backward;
       if (backward) repeat_what_is_missing(at);
-      graph_.ops().push_back(backward ? reading_repeated(ops_[at]) : ops_[at]);
+      // Nothing asks for an op of the backward pass again.
+      graph_.ops().push_back(backward ? reading_repeated(std::move(ops_[at])) : ops_[at]);
     }
     return std::move(graph_);
   }
@@ -119,7 +122,8 @@ class Recomputation {
 
   TensorId copy_of(TensorId id) {
     Tensor tensor = graph_.tensor(id);
-    tensor.name = graph_.fresh_name(tensor.name + ".re");
+    static NameEnding repeated(".re");
+    tensor.name = graph_.fresh_name(repeated.behind(tensor.name));
     return graph_.add_tensor(std::move(tensor));
   }
 

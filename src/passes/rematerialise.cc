@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "graph/name_ending.h"
 
 namespace plimsoll {
 namespace {
@@ -24,6 +25,7 @@ class Rematerialisation {
   }
 
   Graph run() {
+    graph_.ops().reserve(ops_.size() + ops_.size() / 8);
     for (size_t at = 0; at < ops_.size(); ++at) {
       if (selected_[at] != 0) continue;  // comes right before its readers
       Op op = std::move(ops_[at]);
@@ -81,7 +83,8 @@ class Rematerialisation {
 
   TensorId add_copy(TensorId id) {
     Tensor tensor = graph_.tensor(id);
-    tensor.name = graph_.fresh_name(tensor.name + ".re");
+    static NameEnding repeated(".re");
+    tensor.name = graph_.fresh_name(repeated.behind(tensor.name));
     return graph_.add_tensor(std::move(tensor));
   }
 

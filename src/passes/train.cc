@@ -95,11 +95,23 @@ Graph build_update(const Graph& train, const TrainPrecision& precision, const Op
   return update;
 }
 
+namespace {
+
+// Programs are made by the hundred: the name of each op's workspace is looked up once.
+Name scratch_name(size_t op) {
+  static thread_local std::vector<Name> names;
+  if (op >= names.size()) names.resize(op + 1);
+  if (names[op].empty()) names[op] = "scratch." + std::to_string(op);
+  return names[op];
+}
+
+}  // namespace
+
 Graph assign_scratch(Graph graph, const DeviceDescription& device) {
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const int64_t bytes = scratch_bytes_of(graph, graph.ops()[i], device);
     if (bytes == 0) continue;
-    const TensorId id = graph.add_tensor({"scratch." + std::to_string(i), {bytes}, DType::u8, Role::scratch});
+    const TensorId id = graph.add_tensor({scratch_name(i), {bytes}, DType::u8, Role::scratch});
     graph.ops()[i].scratch = id;
   }
   return graph;

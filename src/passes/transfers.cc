@@ -74,6 +74,7 @@ Graph copy_for_readers(Graph graph, const std::vector<char>& marked, const Appen
   std::vector<Latest> latest(marked.size());
   std::vector<Op> ops = std::move(graph.ops());
   graph.ops().clear();
+  graph.ops().reserve(ops.size() + ops.size() / 4);
   StretchCounter counter;
   for (Op& op : ops) {
     if (!is_transfer(op.kind) && op.stage != Stage::update) {

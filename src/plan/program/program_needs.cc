@@ -117,15 +117,15 @@ using LossOp = MeasuredProgram::LossOp;
 
 // For each op, what is alive and how much of it belongs to each sample; ops of a mixture's samples themselves
 // are left out, since the block after them has the same and more.
-void add_lives(const Graph& graph, const SampleBlocks& samples, const std::vector<LossOp>& losses,
-               ProgramNeeds& needs) {
+void add_lives(const Graph& graph, const std::vector<StorageLife>& lives, const SampleBlocks& samples,
+               const std::vector<LossOp>& losses, ProgramNeeds& needs) {
   const size_t n = graph.ops().size();
   struct Change {
     std::vector<int64_t> base;                               // by op; empty where a space has no storage
     std::vector<std::pair<size_t, AffineBytes>> of_samples;  // at few ops
   };
   std::array<Change, 3> changes;
-  for (const StorageLife& life : storage_lives(graph)) {
+  for (const StorageLife& life : lives) {
     AffineBytes bytes = storage_bytes(graph, life, samples);
     Change& change = changes[index(life.space)];
     const auto first = static_cast<size_t>(life.first), after = static_cast<size_t>(life.last) + 1;
@@ -216,12 +216,12 @@ std::optional<std::pair<size_t, size_t>> sure_life(const Graph& graph, const Sto
 }
 
 // The most that is alive on the device at an op for sure; of the loss no workspace.
-int64_t floor_of(const Graph& graph) {
+int64_t floor_of(const Graph& graph, const std::vector<StorageLife>& lives) {
   const auto& ops = graph.ops();
   const bool repeats = std::ranges::any_of(ops, [](const Op& op) { return op.stage == Stage::backward; });
   const std::vector<size_t> readers = first_readers(graph);
   std::vector<int64_t> change(ops.size() + 1), touched(ops.size());
-  for (const StorageLife& life : storage_lives(graph)) {
+  for (const StorageLife& life : lives) {
     if (life.space != Space::device) continue;
     const auto first = static_cast<size_t>(life.first), last = static_cast<size_t>(life.last);
     const auto sure = repeats ? sure_life(graph, life, readers) : std::pair(first, last);
@@ -442,8 +442,9 @@ MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
     }
   }
   add_calls(graph, samples, losses_, chunks, device, needs_);
-  add_lives(graph, samples, losses_, needs_);
-  needs_.floor_bytes = floor_of(graph);
+  const std::vector<StorageLife> lives = storage_lives(graph);
+  add_lives(graph, lives, samples, losses_, needs_);
+  needs_.floor_bytes = floor_of(graph, lives);
   add_transfers(ops_, needs_);
   add_seconds(ops_, needs_);
 }

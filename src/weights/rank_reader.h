@@ -47,7 +47,7 @@ class RankReader {
   // The file's bytes as they are; as load_part_bytes().
   void load_bytes(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
                   std::span<std::byte> staging);
-  // What each rank reads of a tensor that all have whole.
+  // A rank reads this range of a tensor that all have whole.
   [[nodiscard]] RankShare share_of(int64_t elements) const;
   // Every rank does the work of its share, which takes `bytes` of files, and then all have all of `made`: each rank
   // has filled its own piece of each part. All ranks throw where the work of one fails.

@@ -55,7 +55,7 @@ class Reader {
         said,
         formatted(
             "{} divides among the devices of a machine and is whole in each machine, which does not exist here; "
-            "say memory.shard: states or gradients",
+            "say memory.shard: states, gradients or weights",
             node.text),
         "memory.shard");
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 
 namespace plimsoll {
 namespace {
@@ -458,6 +459,9 @@ void Search::find_capacities_without_less() {
   std::vector<int64_t> tokens;
   for (const Capacity& capacity : capacities_)
     tokens.push_back(experiment.batch_shape(experiment.train_capacity(capacity.plain), 1).tokens);
+  known_.by_size.resize(capacities_.size());
+  std::iota(known_.by_size.rbegin(), known_.by_size.rend(), size_t{0});
+  std::ranges::stable_sort(known_.by_size, {}, [&](size_t capacity) { return tokens[capacity]; });
   known_.no_less_capacity.assign(capacities_.size(), std::vector<char>(capacities_.size()));
   for (size_t a = 0; a < capacities_.size(); ++a)
     for (size_t b = 0; b < capacities_.size(); ++b) {
@@ -531,7 +535,19 @@ Search::Excluded Search::excluded_from_the_start(const Limits& limits) {
   return excluded;
 }
 
+void Search::each_of_segments(size_t frame, Limits& limits, const Visit& visit) {
+  for (const int64_t segment : segment_sizes()) {
+    const Spot spot{
+        .frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block, .segment = segment};
+    for (const Spot& choice : choices_at(spot))
+      if (may_be_at(choice, limits)) offer(choice, limits, visit);
+  }
+}
+
 void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
+  // A search for the least begins with what takes least: that leaves little of the rest.
+  const bool segments_first = limits.smallest_first && limits.is_open();
+  if (segments_first) each_of_segments(frame, limits, visit);
   const std::vector<Spot> levels = levels_of_frame(frame);
   for (size_t i = 0; i < levels.size(); ++i) {
     Spot spot = levels[i];
@@ -546,16 +562,11 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
       Spot less = line, more = line;
       less.first = less.rest;
       more.rest = more.first;
-      if ((!is_deep_ || may_be_between(less, more, limits)) && !is_line_too_large(line, limits))
+      if (may_be_between(less, more, limits) && !is_line_too_large(line, limits))
         each_of_line(line, limits, visit);
     }
   }
-  for (const int64_t segment : segment_sizes()) {
-    const Spot spot{
-        .frame = frame, .first = RecomputePoint::block, .rest = RecomputePoint::block, .segment = segment};
-    for (const Spot& choice : choices_at(spot))
-      if (may_be_at(choice, limits)) offer(choice, limits, visit);
-  }
+  if (!segments_first) each_of_segments(frame, limits, visit);
 }
 
 // By what is known of a frame without measuring it.
@@ -606,7 +617,7 @@ void Search::each(Limits limits, const Visit& visit) {
   Excluded excluded = excluded_from_the_start(limits);
   known_.done.clear();
   for (size_t i = 0; i < capacities_.size(); ++i) {
-    const size_t capacity = limits.smallest_first ? capacities_.size() - 1 - i : i;
+    const size_t capacity = limits.smallest_first ? known_.by_size[i] : i;
     if (capacities_[capacity].at_least < limits.seconds)
       for (const Entry& entry : entries_of(capacity, limits)) each_of_entry(entry, excluded, limits, visit);
     if (request_.progress) request_.progress(i + 1, capacities_.size());
@@ -730,17 +741,25 @@ void Search::add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const
 // by as much as what was laid out, and likewise segments: the next one is another kind, not a twin.
 std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_out) {
   constexpr double kNear = 1.02;
+  if (!is_deep_)
+    if (auto found = least_near(limits, lay_out, 1)) return found;
+  return least_near(limits, lay_out, kNear);
+}
+
+// At `share` 1 only what takes the least bound of all is laid out, and what misses it is not returned.
+std::optional<Candidate> Search::least_near(const Limits& limits, const LayOut& lay_out, double share) {
   forget_layouts();
   std::vector<std::pair<int64_t, Spot>> spots;
   int64_t least = std::numeric_limits<int64_t>::max();
   each(limits, [&](const Spot& spot, Limits& left) {
     const int64_t bytes = taken(spot.usage, limits.budget);
     least = std::min(least, bytes);
-    const auto near = static_cast<int64_t>(kNear * static_cast<double>(least));
+    const auto near = static_cast<int64_t>(share * static_cast<double>(least));
     if (bytes <= near) spots.emplace_back(bytes, spot);
-    left.bytes = near;
+    left.bytes = share > 1 ? near : near + 1;
   });
-  add_prefetching(spots, limits, static_cast<int64_t>(kNear * static_cast<double>(least)));
+  add_prefetching(spots, limits, static_cast<int64_t>(share * static_cast<double>(least)));
+  if (share == 1) std::erase_if(spots, [&](const auto& spot) { return spot.first > least; });
   std::map<std::pair<size_t, bool>, int64_t> missed;
   const auto miss = [&](const Spot& spot) -> int64_t& { return missed[{spot.frame, spot.segment > 1}]; };
   std::optional<Candidate> best;
@@ -784,7 +803,7 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
     if (bytes + above < best_bytes) best = laid_out;
     best_bytes = std::min(best_bytes, bytes + above);
   }
-  return best;
+  return share > 1 || best_bytes == least ? best : std::nullopt;
 }
 
 std::optional<Candidate> Search::least_within(const Budget& budget, double seconds, const LayOut& lay_out,

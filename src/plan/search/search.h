@@ -200,11 +200,13 @@ class Search {
   [[nodiscard]] bool updates_in_backward(size_t capacity, const OffloadChoice& choice) const;
   // At no point in particular; at one, without copies on the device, and those.
   Least least_of(size_t capacity, const OffloadChoice& choice);
-  Least least_at(const Spot& spot);
+  // `by_point`: of segments with the seconds of their point alone, for which no other program is measured.
+  Least least_at(const Spot& spot, bool by_point = false);
   int64_t transient_at(Spot spot);
   int64_t least_transient_at(const Spot& spot);
   bool may_be_at(const Spot& spot, const Limits& limits);
   bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);
+  bool may_be_between_few(const Spot& less, const Limits& limits);
   void add_parts(size_t capacity, const OffloadChoice& choice, const Base& base, Least& least);
   [[nodiscard]] bool exceeds(const Least& least, const Limits& limits) const;
   [[nodiscard]] std::vector<Split> splits_of(size_t frame) const;
@@ -253,6 +255,7 @@ class Search {
   void each(Limits limits, const Visit& visit);
   void each_of_entry(const Entry& entry, Excluded& excluded, Limits& limits, const Visit& visit);
   void each_of_frame(size_t frame, Limits& limits, const Visit& visit);
+  void each_of_segments(size_t frame, Limits& limits, const Visit& visit);
   void each_of_line(Spot spot, Limits& limits, const Visit& visit);
   void each_of_shallow_line(Spot line, Limits& limits, const Visit& visit);
   void each_of_deep_line(Spot spot, const StackRange& stack, Limits& limits, const Visit& visit);
@@ -262,6 +265,7 @@ class Search {
   }
   [[nodiscard]] double overrun(const Usage& usage, int64_t slack, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
+  std::optional<Candidate> least_near(const Limits& limits, const LayOut& lay_out, double share);
   void add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits, int64_t most);
   bool is_covered(size_t frame, const Limits& limits);
   [[nodiscard]] bool fits_easily(const Least& least, const Limits& limits) const;
@@ -294,6 +298,7 @@ class Search {
     std::vector<std::vector<char>>
         no_less_capacity;                            // by capacities: the first is no smaller than the second
     std::optional<std::vector<size_t>> most_moving;  // by the frame's place in its capacity
+    std::vector<size_t> by_size;                     // capacities, the smallest first
     std::set<size_t> done;  // of the least: frames whose device bytes are those of others too
   };
   Known known_;

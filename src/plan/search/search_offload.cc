@@ -269,7 +269,7 @@ int64_t Search::transient_at(Spot spot) {
 }
 
 // Activations that move count as they do in their place.
-Search::Least Search::least_at(const Spot& spot) {
+Search::Least Search::least_at(const Spot& spot, bool by_point) {
   const Frame& frame = frames_[spot.frame];
   const OffloadChoice& choice = frame.variant.offload;
   const bool at_point = spot.segment == 1 && spot.first == spot.rest;
@@ -281,7 +281,8 @@ Search::Least Search::least_at(const Spot& spot) {
     least.disk = base.on_disk;
   }
   const size_t plain = frame_of(frame.capacity, OffloadTargets{}, prefetches().front());
-  if (spot.segment == 1 || frames_[plain].variant.update_in_backward != frame.variant.update_in_backward) {
+  if (by_point || spot.segment == 1 ||
+      frames_[plain].variant.update_in_backward != frame.variant.update_in_backward) {
     add_parts(frame.capacity, choice, base, least);
     return least;
   }
@@ -307,7 +308,9 @@ int64_t Search::least_transient_at(const Spot& spot) {
 
 // By what a frame takes at the least, of a spot's device bytes exactly.
 bool Search::may_be_at(const Spot& spot, const Limits& limits) {
-  Least least = least_at(spot);
+  // Segments compute no less than their point does in each layer by itself.
+  if (spot.segment > 1 && exceeds(least_at(spot, true), limits)) return false;
+  Least least = least_at(spot, limits.is_open());
   if (exceeds(least, limits)) return false;
   if (!frames_[spot.frame].whole) return true;
   Least before_measuring = least;
@@ -317,9 +320,24 @@ bool Search::may_be_at(const Spot& spot, const Limits& limits) {
   return !exceeds(least, limits);
 }
 
+// Of few layers, or layers that differ, some at one point and the last one at another may take less of the device than
+// all at either, and where activations move less time: known are the floor of every point and, of what computes alone,
+// that recomputation only adds to it.
+bool Search::may_be_between_few(const Spot& less, const Limits& limits) {
+  const Frame& frame = frames_[less.frame];
+  if (!frame.whole || moves_activations(less.frame)) return true;
+  Least least = least_at(less);
+  least.device += base_of(frame.capacity, frame.variant.offload, false, points_.front()).floor;
+  // Bytes of the process are counted without what it is before its variant.
+  Limits of_line = limits;
+  if (limits.of_process) of_line.bytes += request_.target.host.total();
+  return !exceeds(least, of_line);
+}
+
 // A line takes of everything no less than the lesser of its ends: less recomputation is faster, more is smaller, and
 // a place between may keep both limits where neither end does.
 bool Search::may_be_between(const Spot& less, const Spot& more, const Limits& limits) {
+  if (!is_deep_) return may_be_between_few(less, limits);
   const auto exceeds_beside = [&](const auto& transient) {
     Least least = least_at(less), other = least_at(more);
     if (frames_[less.frame].whole) {
@@ -511,12 +529,19 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
     // Between host and disk, as much as the host has no room for is on disk.
     if (split.disk)
       on_host = std::min(on_host, least_of(capacity, choice_with(frame, split, Space::disk)).host);
-    const int64_t transient = knows ? transient_at(spot) : 0;
-    spot.frame = all;
-    if (knows) least = least_at(spot);
+    Spot with_all = spot;
+    with_all.frame = all;
+    if (knows) least = least_at(with_all);
     // Among few layers, copies of the last one's are more than what the first ones free.
-    least.device += knows ? std::min(transient, transient_at(spot)) : 0;
-    return exceeds(Least{.device = least.device, .host = std::min(on_host, least.host)}, limits);
+    const auto exceeds_beside = [&](int64_t some, int64_t all_of_it) {
+      return exceeds(
+          Least{.device = least.device + std::min(some, all_of_it), .host = std::min(on_host, least.host)},
+          limits);
+    };
+    if (!knows) return exceeds_beside(0, 0);
+    // First by what is known before either is measured.
+    return exceeds_beside(least_transient_at(spot), least_transient_at(with_all)) ||
+           exceeds_beside(transient_at(spot), transient_at(with_all));
   };
   // The fewest rows of logits take the least memory, and not the least time.
   const auto offer_choices = [&](const Spot& spot) {

@@ -73,7 +73,7 @@ MUTANTS = {
     "the disk read as fast as it writes": (DEPTHS, NEEDS, "op.on_disk ? (op.fetches ? disk_read_ : disk_write_)", "op.on_disk ? disk_write_"),
     "activations that stay where they were": (DEPTHS, NEEDS, "    std::swap(on_host, on_disk);", "    on_host.swap(on_host);"),
     "traffic of a twin's offload targets": (DEPTHS, NEEDS, "  needs.disk_traffic = {};\n  needs.moves_disk = false;", "  needs.moves_disk = false;"),
-    "seconds of a split by one of its offload targets": (DEEP_TARGETS, OFFLOAD, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
+    "seconds of a split by one of its offload targets": ("Search.seconds_of_a_part*", OFFLOAD, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
     "a late line that is not remembered": (f"{SEARCHES}:{DEEP_ORACLE}", SEARCH, "usage.seconds *= found->second;", "usage.seconds *= 1;"),
     "what is outside of layers, moved twice": ("OffloadCosts.*", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), 0);"),
     "transfers as fast as the memory": ("TimeModel.*:DepthModel.*", TIME, "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.host_copy);", "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.bandwidth);"),

@@ -6,9 +6,12 @@
 #include <string>
 
 #include "base/test_slice.h"
+#include "base/units.h"
+#include "device/catalogue.h"
 #include "layout/program_layout.h"
 #include "models/test_specs.h"
 #include "plan/program/experiment.h"
+#include "plan/search/plan.h"
 
 namespace plimsoll {
 namespace {
@@ -157,6 +160,37 @@ INSTANTIATE_TEST_SUITE_P(
         if (letter == '.' || letter == '-') letter = '_';
       return name;
     });
+
+// Layers of two stacks are not alike: what the planner chooses for flan-t5-xl is laid out as tightly.
+TEST(OffloadedT5, chosen_layouts_are_within_one_percent_of_what_lives_together) {
+  PlanRequest request;
+  request.workload.experiment.model = parse_model_spec({{"model_type", "t5"},
+                                                        {"vocab_size", 32128},
+                                                        {"d_model", 2048},
+                                                        {"d_ff", 5120},
+                                                        {"num_heads", 32},
+                                                        {"d_kv", 64},
+                                                        {"num_layers", 24},
+                                                        {"feed_forward_proj", "gated-gelu"},
+                                                        {"tie_word_embeddings", false}},
+                                                       "test");
+  request.workload.experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
+  request.workload.experiment.max_length = request.workload.experiment.target_length = 1024;
+  request.workload.experiment.effective_batch = 16;
+  request.target.device = describe_card(find_card("RTX 4090", "test"), true);
+  request.target.own_memory = true;
+  request.target.targets = {Space::host, Space::disk};
+  request.target.budget.disk_bytes = 200 * kGiB;
+  for (const auto& [device, host] : {std::pair{int64_t{5}, int64_t{1}}, {11, 1}, {9, 8}}) {
+    request.target.budget.device_bytes = device * kGiB / 2;
+    request.target.budget.host_bytes = host * kGiB;
+    const Plan plan = make_plan(request);
+    EXPECT_TRUE(plan.fits()) << device;
+    EXPECT_LE(static_cast<double>(plan.arena_bytes()),
+              1.01 * static_cast<double>(plan.layout.lower_bound_bytes()))
+        << variant_words(request.workload.experiment, plan.variant);
+  }
+}
 
 }  // namespace
 }  // namespace plimsoll

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
@@ -696,6 +697,42 @@ TEST(Search, starts_transfers_two_layers_ahead_of_layers_that_are_recomputed) {
     largest_gain = std::max(largest_gain, one / two - 1);
   }
   EXPECT_GT(largest_gain, 0.01);
+}
+
+// A part in several offload targets takes the seconds of each one's share of the layers, not those of the slowest.
+TEST(Search, seconds_of_a_part_in_several_targets_are_those_of_its_layout) {
+  PlanRequest request = request_for(16, true);
+  request.target.targets = {Space::host};
+  request.target.device.reaches_host = false;
+  request.target.device.rates.host_copy = 1e8;
+  request.choices.recompute = RecomputeLevels(RecomputePoint::none, 0, RecomputePoint::none);
+  request.choices.micro_batch = 1;
+  request.choices.prefetch = 1;
+  request.choices.in_part = true;
+  request.choices.tie = 0;
+  const auto variant_with = [&](PartTarget weights) {
+    PlanRequest stated = request;
+    stated.choices.targets.emplace()[static_cast<size_t>(Part::weights)] = weights;
+    return make_plan(stated);
+  };
+  const Plan all_stay = variant_with(Space::device), all_move = variant_with(Space::host);
+  ASSERT_GT(all_move.seconds_per_step, 1.5 * all_stay.seconds_per_step);
+  Budget budget;
+  budget.device_bytes = (3 * all_stay.arena_bytes() + all_move.arena_bytes()) / 4;
+  int in_part = 0;
+  Search search(request);
+  const auto chosen = search.fastest(budget, [&](const Candidate& estimate) {
+    const Candidate laid_out = candidate_of(plan_variant(request, estimate.variant));
+    if (!std::ranges::all_of(estimate.variant.offload.targets(), &PartTarget::is_whole)) {
+      ++in_part;
+      EXPECT_NEAR(estimate.seconds_per_step, laid_out.seconds_per_step, 0.02 * laid_out.seconds_per_step)
+          << variant_words(request.workload.experiment, estimate.variant);
+    }
+    return laid_out;
+  });
+  ASSERT_TRUE(chosen);
+  EXPECT_GT(in_part, 0) << variant_words(request.workload.experiment, chosen->variant);
+  EXPECT_LT(chosen->seconds_per_step, 0.8 * all_move.seconds_per_step);
 }
 
 TEST(Search, of_another_budget_takes_what_was_measured) {

@@ -320,9 +320,9 @@ bool Search::may_be_at(const Spot& spot, const Limits& limits) {
   return !exceeds(least, limits);
 }
 
-// Of few layers, or layers that differ, some at one point and the last one at another may take less of the device than
-// all at either, and where activations move less time: known are the floor of every point and, of what computes alone,
-// that recomputation only adds to it.
+// A mixture of two points in few layers, or in layers that differ, may take less of the device than all layers at either
+// point, and where activations move less time. Known are the floor of every point and, where they stay, that
+// recomputation only adds to what computes.
 bool Search::may_be_between_few(const Spot& less, const Limits& limits) {
   const Frame& frame = frames_[less.frame];
   if (!frame.whole || moves_activations(less.frame)) return true;

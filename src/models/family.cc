@@ -29,7 +29,10 @@ struct Missing {
   std::string_view word, what, nearest;
 };
 constexpr std::array kMissing = {
-    Missing{"t5gemma", "an encoder and a decoder of Gemma's layers", "t5"},
+    Missing{"t5gemma",
+            "an encoder and a decoder of Gemma's layers, each with sizes, rotary positions and a table of "
+            "embeddings of its own",
+            "t5"},
     Missing{"gemma3n", "embeddings by layer and shared keys", "gemma3_text"},
     Missing{"gemma4", "embeddings by layer and shared keys", "gemma3_text"},
     Missing{"deepseek", "latent attention (MLA) and experts", "llama"},

@@ -45,9 +45,13 @@ class Writer {
         staging_(static_cast<size_t>(kLoadStagingBytes)) {
     if (spec_.linear_attention || spec_.encoder_decoder || spec_.encoder)
       throw UsageError(formatted(
-          "{}: GGUF is not supported for {}; programs that read safetensors take the folder: plimsoll convert "
+          "{}: GGUF is not supported for {}{}; programs that read safetensors take the folder: plimsoll convert "
           "{} --out FOLDER",
-          options_.folder.string(), spec_.architecture, quoted(options_.folder.string())));
+          options_.folder.string(), spec_.architecture,
+          spec_.family == "modernbert" ? ", which llama.cpp reads for embeddings and ranking alone and with "
+                                         "another gelu (modern-bert)"
+                                       : "",
+          quoted(options_.folder.string())));
     require_known_ropes();
     require_known_layers();
     list_tensors();

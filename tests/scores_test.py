@@ -267,10 +267,72 @@ class Scores(CommandTest):
         model = str(self.folder / "tiny_bert")
         for task in ("reward", "sft", "dpo", "seq2seq"):
             other, _ = self.reward("other", model=model, task=task)
-            self.assertIn(f"an encoder: task: classify is for it, not {task}; masked words", output("plan", other, code=2))
+            self.assertIn(f"an encoder: task: mlm (masked words) and classify are for it, not {task}", output("plan", other, code=2))
         self.assertIn("knows 64 positions", output("plan", recipe, "--set", "data.max_length=65", code=2))
         output("train", recipe, "--quiet", "--set", "schedule.max_steps=1", "--set", "schedule.warmup=0")
         self.assertIn("an encoder", output("generate", out, "--prompt", "river", code=2))
+
+    def guesser(self, name, family="bert", **changes):
+        """A tiny encoder that guesses words."""
+        self.encoder(name, family)
+        rows = [{"text": f"the ship holds {sentence(i)} and the deck holds {sentence(i + 1)}"} for i in range(64)]
+        data = {"train": write_rows(self.folder / "words.jsonl", rows), "eval": 8, "max_length": 32}
+        given = {"task": "mlm", "model": str(self.folder / f"tiny_{family}"), "mlm": {"probability": 0.3}, **changes}
+        return self.recipe(name, **{**given, "data": {**data, **changes.get("data", {})}})
+
+    def test_encoders_guess_words_in_the_planned_bytes_and_resume_bit_for_bit(self):
+        for family, names in (("bert", ("cls.predictions.bias", "cls.predictions.transform.LayerNorm.weight")),
+                              ("modernbert", ("decoder.bias", "head.norm.weight"))):
+            recipe, out = self.guesser(family, family, schedule={"max_steps": 24, "warmup": 2}, save={"every": 12})
+            output("train", recipe, "--quiet")
+            done, told = json.loads((out / "run.json").read_text()), lines(out / "eval.jsonl")[-1]
+            self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
+            self.assertLess(told["loss"], 6.5)  # ln(1600) is 7.4
+            self.assertEqual(json.loads((out / "config.json").read_text())["architectures"], [{"bert": "Bert", "modernbert": "ModernBert"}[family] + "ForMaskedLM"])
+            whole = (out / "model.safetensors").read_bytes()
+            self.assertLessEqual(set(names), names_in(out / "model.safetensors"))
+            again = json.loads(output("eval", out, "--json"))
+            self.assertAlmostEqual(again["loss"], told["loss"], places=4)
+            self.assertEqual(again["target_tokens"], told["target_tokens"])
+            shutil.rmtree(out / "checkpoint-24")
+            output("train", recipe, "--quiet", "--resume")
+            self.assertEqual((out / "model.safetensors").read_bytes(), whole)
+            adapter, made = self.guesser(f"{family}_lora", family, model=str(out), init="weights", method={"type": "lora", "r": 4}, schedule={"max_steps": 2})
+            output("train", adapter, "--quiet")
+            self.assertIsNone(json.loads((made / "adapter_config.json").read_text())["task_type"])
+            output("merge", made, "--out", self.folder / f"{family}_merged")
+            self.assertEqual(names_in(self.folder / f"{family}_merged/model.safetensors"), names_in(out / "model.safetensors"))
+
+    def test_splits_packing_and_little_memory_hide_the_same_words(self):
+        short = {"schedule": {"max_steps": 3, "warmup": 1}}
+        assert_splits_agree(self, lambda name, **changes: self.guesser(name, "modernbert", **changes, **short))
+        chunk = {"loss_chunk": 64}  # sums of other chunks are rounded differently
+        assert_same_bits_in_little_memory(self, lambda name, memory, **changes: self.guesser(name, "roberta", memory={**memory, **chunk}, **changes, **short))
+        recipe, out = self.guesser("joined", data={"packing": "joined"}, **short)
+        output("train", recipe, "--quiet")
+        self.assertEqual(len(lines(out / "metrics.jsonl")), 3)
+        rows = [json.loads(line) for line in output("plan", recipe, "--set", "data.packing=true", "--dump", "rows").splitlines()]
+        hidden = [(shown, word) for row in rows for shown, word in zip(row["ids"], row["labels"]) if word != -100]
+        self.assertTrue(all(word > 4 for _, word in hidden))
+        self.assertTrue(any(shown == 4 for shown, _ in hidden) and any(shown == word for shown, word in hidden))
+
+    def test_what_cannot_be_guessed_is_refused(self):
+        recipe, _ = self.guesser("guessed")
+        def refused(why, *words):
+            self.assertIn(why, output("plan", recipe, *words, code=2))
+        refused("with mlm.mask: 0.8 they are more than 1", "--set", "mlm.random=0.3")
+        refused("hides other words in every epoch", "--set", "memory.keep_frozen=on")
+        refused("task: mlm reads text or input-ids", "--set", "data.format=messages")
+        refused("is the head for masked words", "--set", "method={type: lora, targets: [query, decoder]}")
+        other, _ = self.recipe("decoder", task="mlm", data={"train": write_rows(self.folder / "words.jsonl", [{"text": "river"}] * 9)})
+        self.assertIn("no encoder: task: mlm hides words from an encoder", output("plan", other, code=2))
+        pairs_of, _ = self.guesser("pairs", data={"train": write_rows(self.folder / "pairs.jsonl", [{"prompt": "a", "response": "b"}] * 9), "eval": None})
+        self.assertIn("these rows are prompt-response", output("plan", pairs_of, code=2))
+        learnt, _ = self.recipe("sft", data={"train": str(self.folder / "words.jsonl")}, mlm={"probability": 0.2})
+        self.assertIn("has no effect with task: sft", output("plan", learnt, code=2))
+        tokenizer = self.folder / "tiny_bert/tokenizer.json"
+        tokenizer.write_text(tokenizer.read_text().replace("[MASK]", "[HIDE]"))
+        refused("names no token that hides words")
 
     def test_classes_are_called_as_people_call_them(self):
         kinds = ["good", "so so", "très: mauvais"]

@@ -68,6 +68,7 @@ void parse(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& spec) {
   encoder.head_dropout = in.number("classifier_dropout", encoder.dropout, 0.0, 0.99);
   spec.initializer_range = in.number("initializer_range", 0.02, 0.0, 1000.0);
   spec.pad_token = in.integer("pad_token_id", 0, spec.vocab - 1, facts.padding);
+  spec.tied_head = in.flag("tie_word_embeddings", true);
   const int64_t before = encoder.counts_from_padding ? *spec.pad_token + 1 : 0;
   spec.max_positions = encoder.position_rows - before;
   if (spec.max_positions < 1)
@@ -78,15 +79,25 @@ void parse(const ConfigReader& in, const EncoderFacts& facts, ModelSpec& spec) {
 void parse_bert(const ConfigReader& in, ModelSpec& spec) {
   parse(in, {}, spec);
   spec.encoder->pooler = "bert.pooler.dense";
+  spec.encoder->words_layer = "cls.predictions.transform.dense";
 }
 void parse_roberta(const ConfigReader& in, ModelSpec& spec) {
   parse(in, {.vocab = 50265, .padding = 1, .counts_from_padding = true}, spec);
+  spec.encoder->words_layer = "lm_head.dense";
 }
 
 void inputs(ModelBuilder& b) {
   b.token_inputs(kFirstAxis, b.shape().tokens);
   b.input("token_type_ids", {b.shape().tokens}, DType::i32);
   if (b.spec().encoder->counts_from_padding) b.input("position_ids", {b.shape().tokens}, DType::i32);
+}
+
+TensorId activated(ModelBuilder& b, EncoderSpec::Activation activation, TensorId x,
+                   const std::string& scope) {
+  if (activation == EncoderSpec::Activation::relu) return b.op1(OpKind::relu, {x}, {}, scope, scope + ".act");
+  const bool by_tanh = activation == EncoderSpec::Activation::gelu_tanh;
+  return b.op1(OpKind::gelu, {x}, {{"approximate", std::string(by_tanh ? "tanh" : "none")}}, scope,
+               scope + ".act");
 }
 
 // h_TH is [tokens, hidden].
@@ -162,14 +173,6 @@ class Encoder {
                  scope + ".mix")[0];
   }
 
-  TensorId activated(TensorId x, const std::string& scope) {
-    if (encoder_.activation == EncoderSpec::Activation::relu)
-      return b_.op1(OpKind::relu, {x}, {}, scope, scope + ".act");
-    const bool by_tanh = encoder_.activation == EncoderSpec::Activation::gelu_tanh;
-    return b_.op1(OpKind::gelu, {x}, {{"approximate", std::string(by_tanh ? "tanh" : "none")}}, scope,
-                  scope + ".act");
-  }
-
   TensorId layer(TensorId h_TH, int64_t index) {
     const std::string scope = formatted("{}.encoder.layer.{}", base_, index);
     b_.begin_block(scope, "layer");
@@ -178,8 +181,8 @@ class Encoder {
     if (decides) h_TH = b_.deciding(h_TH, scope, scope + ".h_in");
     const TensorId h1 = output(mixed, spec_.hidden, h_TH, scope + ".attention.output");
     const TensorId x_TM = b_.linear(h1, scope + ".intermediate.dense", spec_.hidden, spec_.mlp_width, true);
-    const TensorId h2 =
-        output(activated(x_TM, scope + ".intermediate"), spec_.mlp_width, h1, scope + ".output");
+    const TensorId h2 = output(activated(b_, encoder_.activation, x_TM, scope + ".intermediate"),
+                               spec_.mlp_width, h1, scope + ".output");
     b_.end_block();
     return h2;
   }
@@ -205,6 +208,30 @@ TensorId roberta_head(ModelBuilder& b, TensorId x_BH) {
   return b.dropout(b.dense_and_tanh(dropped, "classifier.dense", true), dropout, "classifier.dense.dropout");
 }
 
+// A layer and a norm before the head for masked words.
+TensorId before_words(ModelBuilder& b, TensorId h_TH, EncoderSpec::Activation activation,
+                      const std::string& norm) {
+  const EncoderSpec& encoder = *b.spec().encoder;
+  const std::string& layer = encoder.words_layer;
+  const int64_t hidden = b.spec().hidden;
+  const bool fresh = encoder.fresh_words;
+  b.parameter(layer + ".weight", {hidden, hidden}, fresh ? kScoreHead : kMatrix);
+  b.parameter(layer + ".bias", {hidden}, fresh ? kScoreBias : kBias);
+  const TensorId act = activated(b, activation, b.linear(h_TH, layer, hidden, hidden, true), layer);
+  ParameterInfo facts = kNorm;
+  if (fresh) facts.origin = Origin::fresh;
+  b.parameter(norm + ".weight", {hidden}, facts);
+  b.parameter(norm + ".bias", {hidden}, fresh ? kScoreBias : kBias);
+  return b.layer_norm(act, norm, hidden, encoder.layer_norm_eps);
+}
+TensorId bert_words(ModelBuilder& b, TensorId h_TH) {
+  return before_words(b, h_TH, b.spec().encoder->activation, "cls.predictions.transform.LayerNorm");
+}
+// Its activation is gelu, whatever that of the layers below is.
+TensorId roberta_words(ModelBuilder& b, TensorId h_TH) {
+  return before_words(b, h_TH, EncoderSpec::Activation::gelu, "lm_head.layer_norm");
+}
+
 constexpr FamilyRule roberta_like(std::string_view model_type, std::string_view architecture,
                                   std::string_view also_read) {
   return {.model_type = model_type,
@@ -216,6 +243,9 @@ constexpr FamilyRule roberta_like(std::string_view model_type, std::string_view 
           .final_norm = roberta_head,
           .score = "classifier.out_proj",
           .score_bias = true,
+          .words_input = roberta_words,
+          .words_module = "lm_head.decoder",
+          .words_bias = "lm_head.bias",
           .also_read = {also_read}};
 }
 
@@ -230,6 +260,9 @@ const FamilyRule bert_family{.model_type = "bert",
                              .final_norm = bert_pooler,
                              .score = "classifier",
                              .score_bias = true,
+                             .words_input = bert_words,
+                             .words_module = "cls.predictions.decoder",
+                             .words_bias = "cls.predictions.bias",
                              .also_read = {"BertModel", "BertForPreTraining"}};
 const FamilyRule roberta_family = roberta_like("roberta", "RobertaForMaskedLM", "RobertaModel");
 const FamilyRule xlm_roberta_family = roberta_like("xlm-roberta", "XLMRobertaForMaskedLM", "XLMRobertaModel");

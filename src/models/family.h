@@ -37,6 +37,10 @@ struct FamilyRule {
   std::string_view score_prefix = {};
   // True if it computes what sequences share once: its tokens meet in causal attention, or by a state, alone.
   bool shares_prefixes = false;
+  // Builds the rows that an encoder's head for masked words reads, computed from hidden states [T, H]; the head's
+  // module, whose weight is the table of embeddings, and the name of its bias.
+  TensorId (*words_input)(ModelBuilder&, TensorId h) = nullptr;
+  std::string_view words_module = {}, words_bias = {};
   // The end of the names of modules that transformers leaves in 16 or 32 bits when other weights have 4 bits
   // (_keep_in_fp32_modules).
   std::string_view unquantised = {};

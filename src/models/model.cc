@@ -36,8 +36,8 @@ ModelBuilder begin_text(const ModelSpec& spec, const BatchShape& shape, DType dt
                         std::string name, const CacheShape& cache = {}) {
   if (spec.encoder)
     throw UsageError(formatted(
-        "the model is a {}, an encoder, which does not generate text, and masked words (masked language modelling) "
-        "are trained for none; use task: classify and plimsoll classify",
+        "the model is a {}, an encoder, which does not generate text; use task: mlm, or task: classify and plimsoll "
+        "classify",
         spec.architecture));
   return begin(spec, shape, dtype, mode, std::move(name), cache);
 }
@@ -60,11 +60,37 @@ void finish_logits(ModelBuilder& b, TensorId products, TensorId to) {
   op(OpKind::scale, bent, {{"factor", spec.logit_softcap}}, to, "");
 }
 
-void write_logits(ModelBuilder& b, TensorId x, TensorId to) {
+// The head for words: what it reads, and what is added to its products.
+struct WordsHead {
+  TensorId x = kNoTensor, weight = kNoTensor, bias = kNoTensor;
+  std::string scope = "lm_head";
+};
+
+void write_logits(ModelBuilder& b, const WordsHead& head, TensorId to) {
   const bool maps = maps_logits(b.spec());
-  const TensorId products = b.op(OpKind::linear, {x, b.head(), kNoTensor, kNoTensor}, {{"scale", 1.0}},
-                                 {maps ? kNewTensor : to}, "lm_head", "lm_head.products")[0];
+  const TensorId products =
+      b.op(OpKind::linear, {head.x, head.weight, head.bias, kNoTensor}, {{"scale", 1.0}},
+           {maps ? kNewTensor : to}, head.scope, head.scope + ".products")[0];
   if (maps) finish_logits(b, products, to);
+}
+
+// An encoder's has layers of its own.
+WordsHead words_head(ModelBuilder& b, TensorId h_TH) {
+  const ModelSpec& spec = b.spec();
+  const FamilyRule& family = family_of(spec);
+  if (!spec.encoder) {
+    const TensorId x = family.final_norm(b, h_TH);
+    return {x, b.head()};
+  }
+  if (!spec.tied_head)
+    throw UsageError(formatted(
+        "a {} whose head for masked words is not its table of embeddings (tie_word_embeddings: false) is not supported",
+        spec.architecture));
+  const ParameterInfo& facts = spec.encoder->fresh_words ? kScoreBias : kBias;
+  WordsHead head{
+      .x = family.words_input(b, h_TH), .weight = b.head(), .scope = std::string(family.words_module)};
+  if (spec.encoder->words_bias) head.bias = b.parameter(std::string(family.words_bias), {spec.vocab}, facts);
+  return head;
 }
 
 // The same in losses, whose ops do it within their chunks.
@@ -110,25 +136,28 @@ std::string why_no_shared_prefixes(const ModelSpec& spec, int64_t longest) {
 
 Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name) {
-  ModelBuilder b = begin_text(spec, shape, dtype, mode, "loss");
+  ModelBuilder b = begin(spec, shape, dtype, mode, "loss");
   const TensorId labels = b.input(b.graph().axis_input(b.axis(), "labels"), {text_tokens(b)}, DType::i32);
   Operands shared;
   if (shape.shares())
     shared = {kNoTensor, kNoTensor, b.input("label_rows", {shape.tokens}, DType::i32),
               b.input("label_weights", {shape.tokens}, DType::f32)};
   const TensorId loss = b.graph().add_tensor({loss_name, {2}, DType::f64, Role::metric});
-  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
-  Operands operands = {x_TH, b.head(), labels, b.step()};
+  const WordsHead head = words_head(b, family_of(spec).hidden(b));
+  Operands operands = {head.x, head.weight, labels, b.step()};
   for (const TensorId id : shared) operands.push_back(id);
-  b.op(OpKind::linear_cross_entropy, std::move(operands), head_attrs(spec, chunk), {loss}, "lm_head", "");
+  if (head.bias != kNoTensor) {
+    operands.resize(operand::linear_cross_entropy::bias, kNoTensor);
+    operands.push_back(head.bias);
+  }
+  b.op(OpKind::linear_cross_entropy, std::move(operands), head_attrs(spec, chunk), {loss}, head.scope, "");
   return std::move(b.graph());
 }
 
 Graph build_logits(const ModelSpec& spec, const BatchShape& shape, DType dtype) {
-  ModelBuilder b = begin_text(spec, shape, dtype, Mode::evaluate, "logits");
+  ModelBuilder b = begin(spec, shape, dtype, Mode::evaluate, "logits");
   const TensorId logits = b.graph().add_tensor({"logits", {text_tokens(b), spec.vocab}, dtype, Role::metric});
-  const TensorId x_TH = family_of(spec).final_norm(b, family_of(spec).hidden(b));
-  write_logits(b, x_TH, logits);
+  write_logits(b, words_head(b, family_of(spec).hidden(b)), logits);
   return std::move(b.graph());
 }
 
@@ -153,7 +182,7 @@ Graph build_written(const ModelSpec& spec, const GenerationShape& shape, DType d
       b.graph().add_tensor({"logits", {shape.sequences, spec.vocab}, dtype, Role::metric});
   const TensorId h_TH = family_of(spec).hidden(b);
   const TensorId h_WH = b.op1(OpKind::gather_rows, {h_TH, last_row}, {}, "model.norm", "model.norm.in");
-  write_logits(b, family_of(spec).final_norm(b, h_WH), logits);
+  write_logits(b, words_head(b, h_WH), logits);
   return std::move(b.graph());
 }
 
@@ -233,7 +262,7 @@ namespace {
 
 // With all parameters; with `scores` those of a model that scores sequences so.
 Graph smallest_graph(const ModelSpec& spec, int64_t scores) {
-  if (scores == 0 && (spec.scores_sequences || spec.encoder)) scores = std::max<int64_t>(spec.labels, 1);
+  if (scores == 0 && spec.scores_sequences) scores = std::max<int64_t>(spec.labels, 1);
   return scores > 0 ? build_scores(spec, kSmallest, DType::f32, scores, Mode::evaluate, "").graph
                     : build_loss(spec, kSmallest, DType::f32, 1, Mode::evaluate, "loss");
 }

@@ -10,7 +10,8 @@
 
 namespace plimsoll {
 
-// Forward pass with the fused head and loss; adds to the metric `loss_name`. `chunk`: rows of logits at a
+// Forward pass with the fused head and loss; adds to the metric `loss_name`. Labels are next tokens; an encoder's are
+// the words that are masked where they stand. `chunk`: rows of logits at a
 // time.
 Graph build_loss(const ModelSpec& spec, const BatchShape& shape, DType dtype, int64_t chunk, Mode mode,
                  const std::string& loss_name);

@@ -117,10 +117,47 @@ TEST(ModelSpec, encoders_have_the_parameters_of_their_checkpoints) {
     EXPECT_EQ(scored.graph.tensor(scored.scores).shape, (Shape{4, 3}));
     EXPECT_THAT(
         [&] {
-          build_loss(*spec, {32, 4, 8}, DType::f32, 8, Mode::train, "loss");
+          build_log_probs(*spec, {32, 4, 8}, DType::f32, 8, Mode::train);
         },
-        testing::ThrowsMessage<UsageError>(testing::HasSubstr("masked words")));
+        testing::ThrowsMessage<UsageError>(testing::HasSubstr("use task: mlm")));
   }
+}
+
+// The parameters that transformers counts in the public checkpoints' ...ForMaskedLM.
+TEST(ModelSpec, encoders_guess_words_by_their_embedding_and_a_bias) {
+  const auto spec_of = [](const nlohmann::json& config) { return parse_model_spec(config, "c"); };
+  const ModelSpec bert = spec_of({{"model_type", "bert"}});
+  const ModelSpec roberta = spec_of({{"model_type", "roberta"},
+                                     {"vocab_size", 50265},
+                                     {"max_position_embeddings", 514},
+                                     {"type_vocab_size", 1}});
+  const ModelSpec base = spec_of({{"model_type", "modernbert"}});
+  const ModelSpec large = spec_of({{"model_type", "modernbert"},
+                                   {"hidden_size", 1024},
+                                   {"intermediate_size", 2624},
+                                   {"num_hidden_layers", 28},
+                                   {"num_attention_heads", 16}});
+  EXPECT_EQ(count_parameters(bert), 109'514'298);
+  EXPECT_EQ(count_parameters(roberta), 124'697'433);
+  EXPECT_EQ(count_parameters(base), 149'655'232);
+  EXPECT_EQ(count_parameters(large), 395'881'664);
+  for (const auto& [spec, bias, table] :
+       {std::tuple{&bert, "cls.predictions.bias", "bert.embeddings.word_embeddings.weight"},
+        std::tuple{&roberta, "lm_head.bias", "roberta.embeddings.word_embeddings.weight"},
+        std::tuple{&base, "decoder.bias", "model.embeddings.tok_embeddings.weight"}}) {
+    const Graph graph = build_loss(*spec, {32, 4, 8}, DType::f32, 8, Mode::train, "loss");
+    verify(graph);
+    using at = operand::linear_cross_entropy;
+    EXPECT_EQ(graph.ops().back().inputs[at::bias], graph.find(bias)) << bias;
+    EXPECT_EQ(graph.ops().back().inputs[at::weight], graph.find(table)) << table;
+    verify(build_logits(*spec, {32, 4, 8}, DType::f32));
+  }
+  const ModelSpec untied = spec_of({{"model_type", "bert"}, {"tie_word_embeddings", false}});
+  EXPECT_THAT(
+      [&] {
+        build_logits(untied, {32, 4, 8}, DType::f32);
+      },
+      testing::ThrowsMessage<UsageError>(testing::HasSubstr("tie_word_embeddings")));
 }
 
 // Rows of a product's output, of 32 tokens in 4 sequences; 0 where no op has the name.

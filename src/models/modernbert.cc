@@ -68,7 +68,9 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
   encoder.attention_dropout = in.number("attention_dropout", 0.0, 0.0, 0.99);
   encoder.mlp_dropout = in.number("mlp_dropout", 0.0, 0.0, 0.99);
   encoder.head_dropout = in.number("classifier_dropout", 0.0, 0.0, 0.99);
-  encoder.pooler = kHead;
+  encoder.pooler = encoder.words_layer = kHead;
+  encoder.words_bias = in.flag("decoder_bias", true);
+  spec.tied_head = in.flag("tie_word_embeddings", true);
   const std::string pooling = in.text("classifier_pooling", "cls");
   if (pooling != "cls" && pooling != "mean")
     in.fail(formatted("classifier_pooling '{}' is not supported; supported: cls, mean", pooling));
@@ -185,12 +187,11 @@ class Encoder {
 
 TensorId hidden(ModelBuilder& b) { return Encoder(b).hidden(); }
 
-// The head's layer and norm, as checkpoints for words have them too.
-TensorId head(ModelBuilder& b, TensorId x_BH) {
+// The layer and norm that heads for words and for scores begin with.
+TensorId begin_head(ModelBuilder& b, TensorId x_BH) {
   const EncoderSpec& encoder = *b.spec().encoder;
   const int64_t hidden = b.spec().hidden;
   const bool fresh = encoder.fresh_pooler;
-  if (!encoder.pools_mean) x_BH = normed(b, x_BH, "model.final_norm");
   b.parameter("head.dense.weight", {hidden, hidden}, fresh ? kScoreHead : kMatrix);
   if (encoder.head_bias) b.parameter("head.dense.bias", {hidden}, fresh ? kScoreBias : kBias);
   const TensorId dense = b.linear(x_BH, kHead, hidden, hidden, encoder.head_bias);
@@ -201,7 +202,17 @@ TensorId head(ModelBuilder& b, TensorId x_BH) {
   if (fresh) norm.origin = Origin::fresh;
   b.parameter("head.norm.weight", {hidden}, norm);
   if (encoder.norm_bias) b.parameter("head.norm.bias", {hidden}, fresh ? kScoreBias : kBias);
-  return b.dropout(normed(b, act, "head.norm"), encoder.head_dropout, "drop");
+  return normed(b, act, "head.norm");
+}
+
+TensorId score_head(ModelBuilder& b, TensorId x_BH) {
+  const EncoderSpec& encoder = *b.spec().encoder;
+  if (!encoder.pools_mean) x_BH = normed(b, x_BH, "model.final_norm");
+  return b.dropout(begin_head(b, x_BH), encoder.head_dropout, "drop");
+}
+
+TensorId words_input(ModelBuilder& b, TensorId h_TH) {
+  return begin_head(b, normed(b, h_TH, "model.final_norm"));
 }
 
 }  // namespace
@@ -212,9 +223,12 @@ const FamilyRule modernbert_family{.model_type = "modernbert",
                                    .parse = parse,
                                    .inputs = inputs,
                                    .hidden = hidden,
-                                   .final_norm = head,
+                                   .final_norm = score_head,
                                    .score = "classifier",
                                    .score_bias = true,
+                                   .words_input = words_input,
+                                   .words_module = "decoder",
+                                   .words_bias = "decoder.bias",
                                    .also_read = {"ModernBertModel"}};
 
 }  // namespace plimsoll

@@ -64,6 +64,10 @@ struct EncoderSpec {
   // for words alone lack it: then it is new, as the head is.
   std::string pooler;
   bool fresh_pooler = false;
+  // The first layer of the head for masked words, in the same way.
+  std::string words_layer;
+  bool fresh_words = false;
+  bool words_bias = true;  // beside that head's products
   // ModernBERT: what norms and the layer before the head have, the head's activation, dropout inside of MLPs, and if
   // scores are made of the mean of all tokens instead of the first.
   bool norm_bias = true, head_bias = true, pools_mean = false;

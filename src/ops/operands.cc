@@ -27,6 +27,7 @@ SAME(word_scores, word_scores_grad, weight);
 SAME(linear_log_prob, linear_log_prob_grad, seq_starts);
 SAME(linear_cross_entropy, linear_cross_entropy_grad, step);
 SAME(linear_cross_entropy, linear_cross_entropy_grad, label_weights);
+SAME(linear_cross_entropy, linear_cross_entropy_grad, bias);
 SAME(linear_cross_entropy, linear_cross_entropy_grad, loss);
 SAME(preference_loss, preference_loss_grad, reference);
 SAME(preference_loss, preference_loss_grad, step);

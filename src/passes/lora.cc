@@ -146,6 +146,10 @@ class LoraPass {
 
   // The logits exist a few rows at a time only: what A gives is made ahead, and B's product is added there.
   void adapt_fused_head(Op head) {
+    if (head.has_input(head_operands(head).bias))
+      throw UsageError(formatted(
+          "method.targets: {} is the head for masked words, of which an adapter is not supported; leave it out",
+          head.scope.text()));
     begin(head, head.attrs.contains("rows_of") ? static_cast<AxisId>(head.attr_int("rows_of")) : head.axis);
     const AdapterRules::Size size = rules_.size_of(head.scope);
     const Shape weight = input_tensor(result_, head, kWeightOfModule).shape;

@@ -133,6 +133,25 @@ EncodeConversation conversations_of(const Resolved& resolved, const DataSetup& d
                                end_of_turn, rows.reading});
 }
 
+// Hides words behind the tokenizer's mask.
+void take_masks(const Recipe& recipe, const DataSetup& data, RowEncoding& rows) {
+  if (!data.tokenizer)
+    throw UsageError(
+        recipe.model +
+        ": has no tokenizer.json or vocab.txt, which task: mlm takes the token from that hides words");
+  if (!data.special.mask)
+    throw UsageError(
+        recipe.model +
+        ": names no token that hides words (mask_token in tokenizer_config.json), which task: mlm needs");
+  rows.masks = MaskRules{.probability = recipe.mlm.probability,
+                         .mask = recipe.mlm.mask,
+                         .random = recipe.mlm.random,
+                         .mask_token = *data.special.mask,
+                         .vocab_size = std::min(data.tokenizer->vocab_size(), rows.model.vocab_size),
+                         .seed = static_cast<uint64_t>(recipe.seed)};
+  rows.is_special = [tokenizer = data.tokenizer](int32_t id) { return tokenizer->is_special(id); };
+}
+
 ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& binding, const DataSetup& data,
                             Reads reads = Reads::to_learn) {
   const Recipe& recipe = resolved.recipe;
@@ -152,6 +171,8 @@ ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& bindi
     throw UsageError(
         formatted("data.packing: joined is for rows of text, and these are {}: say data.packing: true",
                   to_string(binding.format)));
+  const bool labelled = binding.format == RowFormat::input_ids && binding.columns.size() > 1;
+  if (rule_of(rows.samples.task.task).masks && !labelled) take_masks(recipe, data, rows);
   if (binding.format == RowFormat::input_ids || binding.ready) return ExampleEncoder(rows);
   rows.texts = text_rules(recipe, data, model);
   if (model.encoder) rows.model.around = affixes_of(recipe, *data.tokenizer);
@@ -448,7 +469,7 @@ void take_special_tokens(const Recipe& recipe, DataSetup& data) {
 // Sequences of texts that are joined, of which each begins as the tokenizer begins a text.
 void join_rows(const Recipe& recipe, const DataSetup& data, LoaderOptions& options) {
   options.joined = recipe.data.joined;
-  if (!recipe.data.joined || !recipe.data.bos || !data.tokenizer) return;
+  if (!recipe.data.joined || !recipe.data.bos || !data.tokenizer || rule_of(recipe.task).masks) return;
   options.joined_begin = text_start(*data.tokenizer, data.special.end_of_text);
   if (std::ssize(options.joined_begin) >= recipe.data.max_length)
     throw UsageError(

@@ -76,7 +76,7 @@ Recipe recipe_to_score(const RowWish& wish, bool rewards, const ModelPaths& path
   Recipe recipe = read_recipe(wish.folder, overrides);
   if (recipe.task != task)
     throw UsageError(formatted("{}: the run's task is {}: {}", (wish.folder / kRunRecipe).string(),
-                               to_string(recipe.task), rule_of(recipe.task).used_by));
+                               to_string(recipe.task), rule_of(recipe.task).result.used_by));
   recipe.model = paths.base.string();
   recipe.data.train.clear();
   if (wish.data) recipe.data.train = {{wish.data->string()}};

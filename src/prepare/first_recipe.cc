@@ -105,6 +105,8 @@ Suggested suggested_task(const Recipe& recipe, const ModelSpec& model) {
   Suggested result;
   if (has(columns, "chosen") && has(columns, "rejected"))
     result.task = model.scores_sequences || model.encoder_decoder ? Task::reward : Task::dpo;
+  else if (model.encoder && !model.scores_sequences && has(columns, "text") && !are_labelled(columns, recipe))
+    result.task = Task::mlm;
   else if (model.encoder || (are_labelled(columns, recipe) && !answers))
     result.task = Task::classify;
   else if (model.encoder_decoder)

@@ -50,13 +50,17 @@ ModelPaths find_model(const fs::path& named, const std::optional<fs::path>& name
 
 ModelSpec read_model(const ModelPaths& paths, ModelFiles& files) {
   ModelSpec model = files.spec(paths.base);
-  if (!model.encoder || model.encoder->pooler.empty() || !has_weights(paths.base)) return model;
-  const std::string weight = model.encoder->pooler + ".weight";
-  const auto beside = [&] {
+  if (!model.encoder || !has_weights(paths.base)) return model;
+  const ModelFolder base = ModelFolder::open(paths.base);
+  // True where the checkpoint lacks the layer, or the adapter has it as a whole.
+  const auto is_fresh = [&](const std::string& layer) {
+    const std::string weight = layer + ".weight";
+    if (layer.empty() || !base.contains(weight)) return !layer.empty();
     return paths.adapter && has_weights(*paths.adapter, "adapter_model") &&
            ModelFolder::open(*paths.adapter, "adapter_model").contains("base_model.model." + weight);
   };
-  model.encoder->fresh_pooler = beside() || !ModelFolder::open(paths.base).contains(weight);
+  model.encoder->fresh_pooler = is_fresh(model.encoder->pooler);
+  model.encoder->fresh_words = is_fresh(model.encoder->words_layer);
   return model;
 }
 

@@ -91,7 +91,7 @@ class RowPreviews {
       row.problem = formatted("left out: {} tokens are more than data.max_length: {} (data.truncation: drop)",
                               format_count(std::max(whole_.longest(), whole_.whole_length)),
                               format_count(recipe_.data.max_length));
-    else if (example_.targets == 0)
+    else if (!example_.learns())
       row.problem = "left out: it has nothing to learn";
     const Tokenizer* tokenizer = rows_.data.tokenizer.get();
     const TaskRule& rule = rule_of(task.task);

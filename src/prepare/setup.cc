@@ -334,9 +334,11 @@ void require_longest_row_fits(const Recipe& recipe, const Experiment& experiment
 
 namespace {
 
-// Each of several processes would keep all rows; sequences of joined texts are no rows.
+// Each of several processes would keep all rows; sequences of joined texts are no rows; other words are hidden in every
+// epoch.
 KeepFrozen keep_frozen_of(const Recipe& recipe) {
-  return recipe.devices > 1 || recipe.data.joined ? KeepFrozen::off : recipe.memory.keep_frozen;
+  const bool differ = recipe.devices > 1 || recipe.data.joined || rule_of(recipe.task).masks;
+  return differ ? KeepFrozen::off : recipe.memory.keep_frozen;
 }
 
 }  // namespace

@@ -111,11 +111,21 @@ TaskSpec read_task(const Recipe& recipe, const ModelSpec& model) {
   TaskSpec task;
   task.task = recipe.task;
   const std::string config = shown_config(recipe.model);
-  if (model.encoder && rule_of(task.task).classes == nullptr)
-    throw UsageError(
-        formatted("{}: is a {}, an encoder: task: classify is for it, not {}; masked words (masked language "
-                  "modelling) are trained for no encoder",
-                  config, model.architecture, to_string(task.task)));
+  const bool masks = rule_of(task.task).masks;
+  if (model.encoder && !masks && rule_of(task.task).classes == nullptr)
+    throw UsageError(formatted(
+        "{}: is a {}, an encoder: task: mlm (masked words) and classify are for it, not {}; say --set task=mlm",
+        config, model.architecture, to_string(task.task)));
+  if (masks && !model.encoder)
+    throw UsageError(formatted(
+        "{}: is a {}, no encoder: task: mlm hides words from an encoder (BERT, RoBERTa, ModernBERT); say --set "
+        "task={}",
+        config, model.architecture, model.encoder_decoder ? "seq2seq" : "pretrain"));
+  if (masks && recipe.method.type != MethodType::full && model.encoder->fresh_words)
+    throw UsageError(formatted(
+        "{}: its checkpoint has no head for words ({}), and PEFT saves none with adapters; train with method.type: full, or "
+        "from a {}",
+        config, model.encoder->words_layer, model.architecture));
   const bool two = model.encoder_decoder && !rule_of(task.task).scores;
   if (two != rule_of(task.task).has_targets)
     throw UsageError(

@@ -250,6 +250,14 @@ std::vector<Option> model_options() {
       of_task(Task::classify, optional_word("classify.glue", FIELD(classify.glue), glue_names(),
                                             "classify: name of a GLUE task, which sets labels, problem and "
                                             "how its .tsv files are read")),
+      of_task(Task::mlm, number("mlm.probability", FIELD(mlm.probability), {1e-6, 1},
+                                "mlm: share of a text's tokens that the model is to guess, drawn anew in "
+                                "every epoch; special tokens are never drawn")),
+      of_task(Task::mlm, number("mlm.mask", FIELD(mlm.mask), {0, 1},
+                                "mlm: share of those that the mask token stands for")),
+      of_task(Task::mlm,
+              number("mlm.random", FIELD(mlm.random), {0, 1},
+                     "mlm: share of those that a random token stands for; the rest is left as it is")),
       of_task(Task::dpo,
               choice<PreferenceLoss>("dpo.loss", FIELD(dpo.loss),
                                      {{"sigmoid", PreferenceLoss::sigmoid},

@@ -142,6 +142,13 @@ struct Recipe {
     double ftx = 0.0;
     friend bool operator==(const Dpo&, const Dpo&) = default;
   };
+  // Keys of task: mlm.
+  struct Mlm {
+    double probability = 0.15;  // of a token to be drawn
+    double mask = 0.8;          // of one that is drawn to be hidden
+    double random = 0.1;        // and to be another one
+    friend bool operator==(const Mlm&, const Mlm&) = default;
+  };
   // Keys of task: classify.
   struct Classify {
     std::vector<std::string> labels;  // names of the classes; empty: as the model's config says
@@ -243,6 +250,7 @@ struct Recipe {
   Task task = Task::sft;
   Reward reward;
   Classify classify;
+  Mlm mlm;
   Dpo dpo;
   Data data;
   Method method;

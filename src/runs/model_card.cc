@@ -37,7 +37,7 @@ std::string front_matter(const Recipe& recipe) {
       "---\nlibrary_name: {}\n{}pipeline_tag: {}\ntags:\n- plimsoll\n{}---\n\n",
       full ? "transformers" : "peft",
       hub && recipe.init == Init::weights ? formatted("base_model: {}\n", to_yaml(Json(hub->name))) : "",
-      rule_of(recipe.task).pipeline_tag, full ? "" : "- lora\n");
+      rule_of(recipe.task).result.pipeline_tag, full ? "" : "- lora\n");
 }
 
 std::string method_row(const Recipe& recipe) {

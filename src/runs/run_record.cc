@@ -176,7 +176,8 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
                   format_count(std::llround(100 * shared_of(record)))));
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
-  const char* use = rule_of(plan.request.workload.experiment.task.task).scores ? "eval" : "generate";
+  const TaskRule& rule = rule_of(plan.request.workload.experiment.task.task);
+  const char* use = rule.scores || rule.masks ? "eval" : "generate";
   const std::string folder = quoted(output.string());
   if (!whole)
     progress.event(

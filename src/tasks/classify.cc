@@ -79,7 +79,6 @@ const TaskRule classify_task{.task = Task::classify,
                              .row_metrics = &kRowMetrics,
                              .goals = goals,
                              .problem_type = problem_type,
-                             .pipeline_tag = "text-classification",
-                             .used_by = "plimsoll classify prints its classes"};
+                             .result = {"text-classification", "plimsoll classify prints its classes"}};
 
 }  // namespace plimsoll

@@ -44,7 +44,6 @@ const TaskRule reward_task{
     .metrics = {metrics, static_cast<int64_t>(PairSum::least), static_cast<int64_t>(PairSum::most)},
     .goals = goals,
     .files = files,
-    .pipeline_tag = "text-classification",
-    .used_by = "plimsoll score prints its rewards"};
+    .result = {"text-classification", "plimsoll score prints its rewards"}};
 
 }  // namespace plimsoll

@@ -9,7 +9,7 @@ namespace plimsoll {
 #include "tasks/tasks.def"
 #undef TASK
 
-// The fused head and loss over next tokens.
+// The fused head and loss over next tokens, or over the words that are masked.
 Graph build_next_token_loss(const LossRequest& request);
 
 // Appends the op of a loss over scores; `targets` numbers of each sequence are an input of the program.

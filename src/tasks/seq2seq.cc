@@ -9,6 +9,6 @@ const TaskRule seq2seq_task{.task = Task::seq2seq,
                             .sequence_names = {"source", "target"},
                             .unit = "target tokens",
                             .loss = build_next_token_loss,
-                            .pipeline_tag = "text2text-generation"};
+                            .result = {.pipeline_tag = "text2text-generation"}};
 
 }  // namespace plimsoll

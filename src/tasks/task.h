@@ -99,6 +99,12 @@ struct SumMetrics {
   int64_t least = -1, most = -1;
 };
 
+// Words about the model that a task leaves.
+struct ResultWords {
+  std::string_view pipeline_tag = "text-generation";  // of the model card
+  std::string_view used_by = "it scores no sequences; plimsoll generate asks it";
+};
+
 struct TaskRule {
   Task task;
   // Rows and samples.
@@ -107,6 +113,7 @@ struct TaskRule {
   int64_t sequences = 1;     // of a sample: they stay together in one micro-step
   bool pairs = false;        // of a chosen and a rejected answer
   bool has_targets = false;  // a sample is a source and a target, each of its own length
+  bool masks = false;        // words are hidden from an encoder, and labels stand where those were
   bool scores = false;  // whole sequences, by a head `score`; else every token's next one, by the model's own
   std::array<std::string_view, 2> sequence_names = {};  // of the two sequences of a sample, where it has two
   int64_t (*classes)(const TaskSpec&) =
@@ -127,8 +134,7 @@ struct TaskRule {
   // The files that a run leaves. `full`: all weights train.
   std::vector<std::string_view> (*files)(bool full) = nullptr;  // nullptr: those of any run
   std::string_view (*problem_type)(const TaskSpec&) = nullptr;  // of config.json; nullptr: it has none
-  std::string_view pipeline_tag = "text-generation";            // of the model card
-  std::string_view used_by = "it scores no sequences; plimsoll generate asks it";
+  ResultWords result = {};
 };
 
 const TaskRule& rule_of(Task task);

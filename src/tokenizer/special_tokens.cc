@@ -98,9 +98,12 @@ SpecialTokens read_special_tokens(const fs::path& folder, const Tokenizer& token
   };
   SpecialTokens tokens{.bos = named_or_numbered("bos_token"),
                        .pad = named_or_numbered("pad_token"),
+                       .mask = named("mask_token"),
                        .end_of_text = named_or_numbered("eos_token"),
                        .eos = numbered("eos_token_id")};
   if (tokens.eos.empty() && tokens.end_of_text) tokens.eos = {*tokens.end_of_text};
+  for (const char* usual : {"[MASK]", "<mask>"})
+    if (!tokens.mask) tokens.mask = tokenizer.token_id(usual);
   return tokens;
 }
 

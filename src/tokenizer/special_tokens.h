@@ -16,6 +16,7 @@ namespace plimsoll {
 struct SpecialTokens {
   std::optional<int32_t> bos;
   std::optional<int32_t> pad;
+  std::optional<int32_t> mask;  // that words are hidden behind; where no file names it, [MASK] or <mask>
   // Ends a text in training: eos_token of tokenizer_config.json, else of special_tokens_map.json, else the
   // first of `eos`.
   std::optional<int32_t> end_of_text;

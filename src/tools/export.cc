@@ -69,6 +69,11 @@ class Exporter {
     is_run_ = recipe.has_value();
     const bool scores = recipe && rule_of(recipe->task).scores;
     if (scores) command_ = recipe->task == Task::classify ? "classify" : "score";
+    if (recipe && rule_of(recipe->task).masks) command_ = "eval";
+    if (command_ == "eval" && options_.to == ExportTo::vllm)
+      throw UsageError(
+          formatted("{}: vLLM has no model of masked words (task: mlm); export it with --to merged",
+                    options_.folder.string()));
     if (is_gguf(options_.to) && scores)
       throw UsageError(
           formatted("{}: a GGUF holds no head that scores sequences (task: {}); export it with --to merged",

@@ -98,8 +98,9 @@ BatchFile read_batch(const fs::path& file, const Experiment& experiment) {
       example.whole_length = static_cast<int64_t>(example.ids.size());
       if (example.ids.size() != example.labels.size() || example.whole_length > experiment.max_length)
         throw UsageError(file.string() + ": a sequence is longer than data.max_length or than its labels");
-      example.targets = std::count_if(example.labels.begin() + (example.labels.empty() ? 0 : 1),
-                                      example.labels.end(), [](int32_t l) { return l != kIgnoreLabel; });
+      const bool counts_first = rule_of(experiment.task.task).masks || example.labels.empty();
+      example.targets = std::count_if(example.labels.begin() + (counts_first ? 0 : 1), example.labels.end(),
+                                      [](int32_t l) { return l != kIgnoreLabel; });
       read.batch.add(example);
     }
     if (json.contains("prompts"))

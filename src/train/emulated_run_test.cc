@@ -124,6 +124,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, EmulatedSkippedStep, ::testing::ValuesIn(kO
 INSTANTIATE_TEST_SUITE_P(
     Models, EmulatedRun,
     ::testing::Values(Case{"full_bf16_pure", "qwen2", false, kBf16Pure},
+                      Case{"masked_words", "modernbert", false, kBf16},
                       Case{"qlora_of_fused_matrices", "phi3", true, kBf16, OptimizerKind::adamw, 64, true},
                       Case{"adamw8bit", "llama", false, kBf16, OptimizerKind::adamw8bit}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -105,8 +105,9 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) { return info.pa
 
 INSTANTIATE_TEST_SUITE_P(
     Models, OffloadRun,
-    ::testing::Values(Case{"full_fp32", "qwen2", false, kFp32}, Case{"lora_fp32", "qwen2", true, kFp32},
-                      Case{"full_bf16", "qwen3", false, kBf16},
+    ::testing::Values(Case{"full_fp32", "qwen2", false, kFp32},
+                      Case{"full_fp32_of_masked_words", "modernbert", false, kFp32},
+                      Case{"lora_fp32", "qwen2", true, kFp32}, Case{"full_bf16", "qwen3", false, kBf16},
                       Case{"full_bf16_master", "llama", false, kBf16Master},
                       Case{"full_bf16_pure", "qwen2", false, kBf16Pure},
                       Case{"lora_bf16", "llama", true, kBf16},

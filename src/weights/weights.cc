@@ -558,6 +558,7 @@ std::string copied_words(const SavedFrom& from, const ModelSpec& model) {
 }
 
 void describe_head(const ScoreHead& head, nlohmann::json& config) {
+  if (rule_of(head.task.task).masks) config["architectures"] = {family_of(head.model).architecture};
   if (!rule_of(head.task.task).scores || head.model.value_head || !head.model.words.empty()) return;
   FamilyRule family = family_of(head.model);
   if (!head.model.wrapper.empty()) {
@@ -604,6 +605,17 @@ void write_model_pieces(const PersistentState& state, const fs::path& folder) {
   write_pieces(state, base_rows(state), made);
 }
 
+namespace {
+
+bool hides_words(const nlohmann::json& config) {
+  const auto classes = config.find("architectures");
+  return classes != config.end() && classes->is_array() && !classes->empty() &&
+         classes->front().is_string() &&
+         classes->front().get_ref<const std::string&>().ends_with("ForMaskedLM");
+}
+
+}  // namespace
+
 std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOptions& lora,
                                       const SavedFrom& from, const fs::path& to) {
   std::vector<std::string> targets;
@@ -621,6 +633,7 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
   config["task_type"] = !heads.empty()                                   ? "SEQ_CLS"
                         : from.config.value("is_encoder_decoder", false) ? "SEQ_2_SEQ_LM"
                                                                          : "CAUSAL_LM";
+  if (hides_words(from.config)) config["task_type"] = nullptr;  // PEFT has none
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
   return write_rows(state, without_value_head(adapter_rows(state)), to / "adapter_model.safetensors",

@@ -637,6 +637,7 @@ void head_loss(const Site& s, Visit visit) {
       for (size_t i = 0; i < hidden; ++i)
         p[v] += s.in(at::x)[row * hidden + i] * s.in(at::weight)[v * hidden + i];
     add_low_rank(s, row, p);
+    for (size_t v = 0; s.op.has_input(at::bias) && v < p.size(); ++v) p[v] += s.in(at::bias)[v];
     const Values slopes = map_logits(s, p);
     const double logit = p[s.integer(at::labels, t)];
     loss[0] += weight * (softmax(p) - logit);
@@ -653,9 +654,10 @@ void ref_linear_cross_entropy_grad(const Site& s) {
   using at = operand::linear_cross_entropy_grad;
   const size_t hidden = s.dim(at::x, 1);
   Values no_d_x(s.in(at::x).size());
-  Values no_gradient(s.in(at::weight).size());
+  Values no_gradient(s.in(at::weight).size()), no_d_bias(s.dim(at::weight, 0));
   Values& d_x = s.op.has_output(at::d_x) ? s.out(at::d_x) : no_d_x;
   Values& g = s.op.has_output(at::d_weight) ? s.gradient(at::d_weight) : no_gradient;
+  Values& d_bias = s.op.has_output(at::d_bias) ? s.gradient(at::d_bias) : no_d_bias;
   d_x.assign(d_x.size(), 0.0);
   begin_low_rank_gradient(s);
   head_loss(s, [&](size_t t, size_t label, const Values& p, double weight, const Values& slopes) {
@@ -666,6 +668,7 @@ void ref_linear_cross_entropy_grad(const Site& s) {
         d_x[t * hidden + i] += d_logit * s.in(at::weight)[v * hidden + i];
         g[v * hidden + i] += d_logit * s.in(at::x)[t * hidden + i];
       }
+      d_bias[v] += d_logit;
       add_low_rank_gradient(s, t, v, d_logit);
     }
   });

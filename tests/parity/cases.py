@@ -2,8 +2,8 @@
 from dataclasses import dataclass, field
 
 import torch
-from transformers import (Gemma2Config, Gemma3Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MinistralConfig, Ministral3Config, Mistral3Config, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config,
-                          Qwen2Config, Qwen3_5Config, Qwen3_5TextConfig, Qwen3Config, Qwen3NextConfig, SmolLM3Config)
+from transformers import (BertConfig, Gemma2Config, Gemma3Config, Gemma3TextConfig, GraniteConfig, LlamaConfig, MinistralConfig, Ministral3Config, Mistral3Config, MistralConfig, ModernBertConfig, Olmo2Config, Olmo3Config, Phi3Config,
+                          Qwen2Config, Qwen3_5Config, Qwen3_5TextConfig, Qwen3Config, Qwen3NextConfig, RobertaConfig, SmolLM3Config)
 
 SHAPE = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False,
@@ -129,3 +129,15 @@ CASES = {case.name: case for case in (
         temporal_patch_size=1, out_hidden_size=64, num_position_embeddings=16))),
     Case("smollm3_window", shaped(SmolLM3Config, no_rope_layers=[0, 1], use_sliding_window=True, sliding_window=8)),
 )}
+
+# Encoders that guess words which are hidden: tables of embeddings are the heads, beside which each word has a bias.
+ENCODER = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=66,
+               initializer_range=0.2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+# Windows of 4 keys to each side: rows are longer.
+MODERN = dict(vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64, local_attention=8,
+              initializer_range=0.2, bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None, pad_token_id=0)
+GUESSED = dict(prompts=(), lengths=(24, 9, 17, 3))
+MASKED = {case.name: case for case in (
+    Case("modernbert_words", ModernBertConfig(**MODERN), **GUESSED),
+    Case("bert_words", BertConfig(**ENCODER), **GUESSED),
+    Case("roberta_words", RobertaConfig(**ENCODER, type_vocab_size=1, layer_norm_eps=1e-5), **GUESSED))}

@@ -13,7 +13,8 @@ A case folder holds
     expected.json           loss, target tokens, the losses and learning rates of the steps, greedy tokens
 
 Sequences are run one by one, without padding: T is the sum of their lengths. The loss of a batch is the sum over
-its target tokens divided by their number. Labels stand at their own token and are shifted by the model.
+its target tokens divided by their number. Labels stand at their own token and are shifted by the model, but for those of
+an encoder, which are the words that it is to guess there.
 """
 import argparse
 import copy
@@ -27,9 +28,9 @@ import sys
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, BitsAndBytesConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMaskedLM, BitsAndBytesConfig
 
-from tests.parity.cases import CASES
+from tests.parity.cases import CASES, MASKED
 
 SEED = 5
 STEPS = 10        # what a wrong rate, moment or gradient needs to show
@@ -77,8 +78,15 @@ def text_config(case):
     return case.config.get_text_config()
 
 
+def guesses(config):
+    """An encoder, whose labels stand in place."""
+    return config.model_type in {case.config.model_type for case in MASKED.values()}
+
+
 def auto_class(config):
     """A model of images and texts has its text model within."""
+    if guesses(config):
+        return AutoModelForMaskedLM
     return AutoModelForImageTextToText if hasattr(config, "text_config") else AutoModelForCausalLM
 
 
@@ -107,7 +115,7 @@ def make_adapter(case, model_folder, folder):
     if hasattr(case.config, "text_config"):
         linears = {name.rpartition(".")[2] for name, module in base.named_modules() if "language_model" in name and isinstance(module, torch.nn.Linear)}
         of_text = dict(target_modules=sorted(linears), exclude_modules=NOT_TEXT)
-    config = LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **of_text, **case.lora)
+    config = LoraConfig(task_type=None if guesses(case.config) else "CAUSAL_LM", lora_dropout=0.0, **of_text, **case.lora)
     model = get_peft_model(base, config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -130,8 +138,16 @@ def random_sequence(length, vocabulary, generator, padding=None):
     return {"input_ids": ids, "labels": [-100] * prompt + ids[prompt:]}
 
 
+def guessed_sequence(length, vocabulary, generator):
+    """Ids of which each third is to be another one; none is padding."""
+    ids, others = torch.randint(3, vocabulary, (2, length), generator=generator).tolist()
+    return {"input_ids": ids, "labels": [other if i % 3 == 0 else -100 for i, other in enumerate(others)]}
+
+
 def make_batch(case, lengths, seed):
     generator = torch.Generator().manual_seed(seed)
+    if guesses(case.config):
+        return [guessed_sequence(length, case.config.vocab_size, generator) for length in lengths]
     padding = text_config(case).pad_token_id if "padding" in case.name else None
     return [random_sequence(length, text_config(case).vocab_size, generator, padding) for length in lengths]
 
@@ -174,12 +190,18 @@ def reset_rope(model):
             module.inv_freq = module.original_inv_freq
 
 
-def target_count(batch):
-    return sum(label != -100 for row in batch for label in row["labels"][1:])
+def target_count(batch, first=1):
+    return sum(label != -100 for row in batch for label in row["labels"][first:])
+
+
+def first_label(model):
+    return 0 if guesses(model.config) else 1
 
 
 def logits_of(model, ids):
     ids = torch.tensor([ids])
+    if guesses(model.config):
+        return model(input_ids=ids).logits[0]
     # Gemma 3 asks, in training, which tokens are of images.
     more = dict(token_type_ids=torch.zeros_like(ids)) if model.config.model_type == "gemma3" else {}
     return model(input_ids=ids, use_cache=False, **more).logits[0]
@@ -187,13 +209,13 @@ def logits_of(model, ids):
 
 def forward(model, batch):
     """(logits [T, V], summed loss over all targets) of a batch."""
-    logits, loss = [], torch.zeros(())
+    logits, loss, first = [], torch.zeros(()), first_label(model)
     for row in batch:
         reset_rope(model)
         out = logits_of(model, row["input_ids"])
         logits.append(out)
         loss = loss + torch.nn.functional.cross_entropy(
-            out[:-1].float(), torch.tensor(row["labels"][1:]), ignore_index=-100, reduction="sum")
+            out[:len(out) - first].float(), torch.tensor(row["labels"][first:]), ignore_index=-100, reduction="sum")
     return torch.cat(logits), loss
 
 
@@ -206,7 +228,7 @@ def dump(model, batch):
     """({tensor name: fp32 tensor}, loss) of one batch: logits and every gradient."""
     model.zero_grad()
     logits, loss = forward(model, batch)
-    loss = loss / target_count(batch)
+    loss = loss / target_count(batch, first_label(model))
     loss.backward()
     tensors = {"logits": logits.detach().float().contiguous()}
     for name, parameter in model.named_parameters():
@@ -241,7 +263,7 @@ def train(model, rows):
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.zero_grad()
-        loss = forward(model, batch)[1] / target_count(batch)
+        loss = forward(model, batch)[1] / target_count(batch, first_label(model))
         loss.backward()
         norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM).item())
         optimizer.step()
@@ -302,7 +324,7 @@ def write_case(case, folder, method="full", bf16=False, steps=STEPS):
     generated = greedy(model, prompts, case.new_tokens)
     losses, norms = train(model, rows)
     write_json(folder / "expected.json", {
-        "loss": loss, "target_tokens": target_count(batch),
+        "loss": loss, "target_tokens": target_count(batch, first_label(model)),
         "train": {"losses": losses, "grad_norms": norms, "learning_rates": learning_rates(steps),
                   "optimizer": {**OPTIMIZER, "max_grad_norm": MAX_GRAD_NORM}, "rows_per_step": STEP_ROWS,
                   "warmup_steps": WARMUP_STEPS},
@@ -311,12 +333,12 @@ def write_case(case, folder, method="full", bf16=False, steps=STEPS):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("case", choices=sorted(CASES))
+    parser.add_argument("case", choices=sorted(CASES | MASKED))
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--method", choices=("full", "lora", "qlora"), default="full")
     parser.add_argument("--bf16", action="store_true")
     arguments = parser.parse_args()
-    write_case(CASES[arguments.case], arguments.folder, arguments.method, arguments.bf16)
+    write_case((CASES | MASKED)[arguments.case], arguments.folder, arguments.method, arguments.bf16)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqL
 from transformers.modeling_layers import GenericForSequenceClassification
 
 from tests.parity import gla
-from tests.parity.cases import CASES as DECODERS, Case
-from tests.parity.compare import compare_fp32, compare_losses, distance, relative_error
+from tests.parity.cases import CASES as DECODERS, Case, ENCODER, MODERN
+from tests.parity.compare import compare_fp32, compare_losses, distance, relative_error, without_key_biases
 from tests.parity.oracle import (checkpoint_name, decay_groups, learning_rates, LONG_STEPS, MAX_GRAD_NORM, nf4_config, OPTIMIZER, SEED, STEP_ROWS,
                                  STEPS, WARMUP_STEPS, with_whole_blocks, write_json, write_random_model)
 from tests.parity.run import load_file, our_losses, plimsoll
@@ -47,11 +47,6 @@ TRAINED_LIMIT = 2e-4  # of scores after ten steps
 CENTERING = 0.01
 
 
-ENCODER = dict(vocab_size=512, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
-               max_position_embeddings=66, initializer_range=0.2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-# Windows of 4 keys to each side: rows are longer.
-MODERN = dict(vocab_size=512, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=64, local_attention=8,
-              initializer_range=0.2, bos_token_id=None, eos_token_id=None, cls_token_id=None, sep_token_id=None, pad_token_id=0)
 ENCODERS = {case.name: case for case in (
     Case("bert", BertConfig(**ENCODER)),
     Case("bert_gelu_new", BertConfig(**ENCODER, hidden_act="gelu_new", classifier_dropout=0.0)),
@@ -353,15 +348,6 @@ def compare_falling_losses(ours, theirs):
     what is left there are differences of scores that agree to six digits."""
     floor = 0.01 * abs(theirs[0])
     return compare_losses([theirs[i] + (a - theirs[i]) * min(1.0, abs(theirs[i]) / floor) for i, a in enumerate(ours)], theirs)
-
-
-def without_key_biases(dump):
-    """Without the gradients that are zero but for rounding: the bias of a key moves all scores of a query alike. One that
-    is not is kept."""
-    def is_zero(name):
-        weight = name.removesuffix("bias") + "weight"
-        return name.endswith("attention.self.key.bias") and abs(dump[name]).max() < 1e-5 * abs(dump[weight]).max()
-    return {name: tensor for name, tensor in dump.items() if not is_zero(name)}
 
 
 def compare_bf16(ours, theirs, reference):

@@ -60,7 +60,8 @@ FitModel read_model(const RecipeArguments& recipe) {
     model.name = hub->name;  // as typed it may be in other letters, which not every command takes
   model.task = task_of(model.spec);
   model.lacks_labels = model.task == "classify" && !files.config(loaded.recipe.model).contains("id2label");
-  model.parameters = count_parameters(model.spec);
+  model.parameters =
+      count_parameters(model.spec, model.spec.encoder ? std::max<int64_t>(model.spec.labels, 1) : 0);
   return model;
 }
 

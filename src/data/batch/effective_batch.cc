@@ -42,10 +42,10 @@ bool EffectiveBatch::add(const Example& example, int64_t row) {
     return true;
   }
   const auto tokens = static_cast<int64_t>(example.ids.size());
-  const int64_t place = example.targets == 0 ? 0 : packer_.place(tokens, example.sequences());
+  const int64_t place = !example.learns() ? 0 : packer_.place(tokens, example.sequences());
   if (place < 0) return false;
   if (example.truncated()) ++truncated_rows_;
-  if (example.targets == 0) {
+  if (!example.learns()) {
     ++skipped_rows_;
     return true;
   }

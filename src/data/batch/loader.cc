@@ -165,7 +165,7 @@ void Loader::run(const std::stop_token& token, DataPosition position) {
 void Loader::require_as_counted(const Example& example, int64_t row) const {
   const auto tokens = std::ssize(example.ids);
   if (options_.packing || options_.longest_sample == 0 || tokens <= options_.longest_sample) return;
-  if (example.targets == 0) return;  // nothing to learn: no batch has it
+  if (!example.learns()) return;  // no batch has it
   throw UsageError(
       formatted("{}: has {} tokens, the longest row had {} when the run was planned: the data changed since. "
                 "Start the run again.",
@@ -205,6 +205,7 @@ bool Loader::fills_another(DataPosition position) {
 // A sequence that the epoch's last tokens do not fill is left out, as other programs do.
 DataPosition Loader::add_joined(DataPosition position, EffectiveBatch& batch) {
   const auto length = static_cast<size_t>(encoder_.samples().max_length);
+  const bool masks = rule_of(encoder_.samples().task.task).masks;
   Example sequence;
   std::vector<int32_t>& ids = sequence.ids;
   while (position.index < rows() && batch.sequences() < options_.effective) {
@@ -219,14 +220,24 @@ DataPosition Loader::add_joined(DataPosition position, EffectiveBatch& batch) {
     const auto taken =
         std::min<std::ptrdiff_t>(example_.ids.end() - from, static_cast<std::ptrdiff_t>(length - ids.size()));
     ids.insert(ids.end(), from, from + taken);
+    if (masks)
+      sequence.labels.insert(sequence.labels.end(), example_.labels.begin() + position.token,
+                             example_.labels.begin() + position.token + taken);
     position.token += taken;
     if (position.token == std::ssize(example_.ids)) position = {position.epoch, position.index + 1};
     if (ids.size() < length) continue;
     std::copy(options_.joined_begin.begin(), options_.joined_begin.end(), ids.begin());
-    sequence.labels = ids;
-    sequence.targets = std::ssize(ids) - 1;
+    if (masks) {
+      sequence.candidates = std::ssize(ids);  // it is one of the epoch's, also where nothing of it was drawn
+      sequence.targets =
+          std::ssize(ids) - std::count(sequence.labels.begin(), sequence.labels.end(), kIgnoreLabel);
+    } else {
+      sequence.labels = ids;
+      sequence.targets = std::ssize(ids) - 1;
+    }
     check_internal(batch.add(sequence, row_), "a joined sequence does not fit into its batch");
     ids.clear();
+    sequence.labels.clear();
   }
   return fills_another(position) ? position : DataPosition{position.epoch, rows()};
 }

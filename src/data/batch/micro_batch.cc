@@ -33,7 +33,8 @@ MicroBatch::MicroBatch(const MicroCapacity& capacity, const SequenceShape& shape
       seconds(sample_in_batch.size()),
       row_lengths(shape.longest_alike ? input_ids.size() : 0),
       targets(sample_in_batch.size() * static_cast<size_t>(shape.targets)),
-      labels_of_(labels_of(shape.of_row)) {
+      labels_of_(labels_of(shape.of_row)),
+      shift_(shape.labels_in_place ? 0 : 1) {
   if (shape.shares_prefixes)
     tree.emplace(static_cast<int64_t>(sample_in_batch.size()), static_cast<int64_t>(input_ids.size()));
   clear();
@@ -66,11 +67,12 @@ void MicroBatch::append(std::span<const int32_t> ids, std::span<const int32_t> a
   const auto offset = static_cast<std::ptrdiff_t>(start);
   std::copy(ids.begin(), ids.end(), input_ids.begin() + offset);
   // The last position has no next token: its label stays ignored.
-  std::copy(aligned_labels.begin() + 1, aligned_labels.end(), labels.begin() + offset);
+  const auto read = aligned_labels.subspan(static_cast<size_t>(shift_));
+  std::copy(read.begin(), read.end(), labels.begin() + offset);
   std::iota(positions.begin() + offset, positions.begin() + offset + static_cast<std::ptrdiff_t>(ids.size()),
             0);
-  target_tokens += std::count_if(aligned_labels.begin() + 1, aligned_labels.end(),
-                                 [](int32_t label) { return label != kIgnoreLabel; });
+  target_tokens +=
+      std::count_if(read.begin(), read.end(), [](int32_t label) { return label != kIgnoreLabel; });
   sample_in_batch[sequence] = sample;
   seconds[sequence] = second;
   check_internal(its_targets.size() * sample_in_batch.size() == targets.size(),

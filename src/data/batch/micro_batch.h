@@ -22,8 +22,9 @@ class MicroBatch {
   MicroBatch(int64_t sequences, const SequenceShape& shape) : MicroBatch(MicroCapacity{sequences}, shape) {}
   MicroBatch(int64_t sequences, int64_t max_length) : MicroBatch(sequences, SequenceShape{max_length, 1}) {}
 
-  std::vector<int32_t> input_ids;        // [T] 0 beyond the live tokens
-  std::vector<int32_t> labels;           // [T] the next token of the sequence, or kIgnoreLabel
+  std::vector<int32_t> input_ids;  // [T] 0 beyond the live tokens
+  std::vector<int32_t>
+      labels;  // [T] the next token of the sequence, or SequenceShape::labels_in_place; or kIgnoreLabel
   std::vector<int32_t> positions;        // [T] within the sequence, 0 beyond the live tokens
   std::vector<int32_t> seq_starts;       // [B+1] of live sequences; then live_tokens
   std::vector<int32_t> sample_in_batch;  // [B] number within the effective batch; 0 beyond the live sequences
@@ -38,8 +39,8 @@ class MicroBatch {
 
   // Forgets all sequences; every array is as described for no live token.
   void clear();
-  // Appends a sequence with labels aligned to its ids, which are shifted by one here. InternalError when it
-  // does not fit.
+  // Appends a sequence with labels aligned to its ids, which are shifted by one here unless they stay in place.
+  // InternalError when it does not fit.
   void append(std::span<const int32_t> ids, std::span<const int32_t> aligned_labels, int32_t sample,
               std::span<const float> its_targets = {}, int32_t second = -1);
   // Builds the tree of the appended sequences; nothing where they share no beginning.
@@ -49,6 +50,7 @@ class MicroBatch {
 
  private:
   SharedLabels labels_of_ = SharedLabels::weighed;
+  int64_t shift_ = 1;  // of labels
 };
 
 }  // namespace plimsoll

@@ -20,6 +20,7 @@ struct SequenceShape {
   // Each token gets the length of the longest sequence that begins as its own does
   // (data/batch/longest_alike.h).
   bool longest_alike = false;
+  bool labels_in_place = false;  // a token's label is its own, not the next one's
 
   [[nodiscard]] bool packs() const { return documents > of_row; }
 };

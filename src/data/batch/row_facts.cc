@@ -113,10 +113,10 @@ class RowVisitor {
     for (int64_t index = first; index < end; ++index) {
       const int64_t row = order_.at(index).row;
       const size_t unit = dataset_.unit_of(row);
-      encode_row_of(*blocks.at(unit), row - dataset_.units()[unit].first_row, dataset_.on_error(), encoder_,
-                    cells, example);
+      encode_row_of(*blocks.at(unit), row - dataset_.units()[unit].first_row, {row, 0}, dataset_.on_error(),
+                    encoder_, cells, example);
       work.facts.push_back(facts_of(row, example, has_target));
-      if (begin_ != nullptr && example.damage.empty() && example.targets > 0) work.begin.add(example);
+      if (begin_ != nullptr && example.damage.empty() && example.learns()) work.begin.add(example);
     }
   }
 
@@ -162,6 +162,7 @@ RowFacts facts_of(int64_t row, const Example& example, bool has_target) {
   if (!facts.damage.empty()) return facts;
   facts.tokens = std::ssize(example.ids);
   facts.targets = example.targets;
+  facts.learns = example.learns();
   facts.truncated = example.truncated();
   facts.labelled = std::count_if(example.labels.begin(), example.labels.end(),
                                  [](int32_t label) { return label != kIgnoreLabel; });

@@ -23,7 +23,7 @@ struct RowFacts {
   int64_t longest = 0;                     // tokens of the longest sequence
   int64_t longest_source = 0;              // the same without targets that stand apart
   RowSize size = {};                       // with targets that stand apart counted apart
-  bool truncated = false;
+  bool truncated = false, learns = false;
   std::string damage = {};  // why it cannot be read; then the rest means nothing
 };
 RowFacts facts_of(int64_t row, const Example& example, bool has_target);

@@ -163,7 +163,7 @@ double times_its_size(const HostileRow& row, const std::string& tokenizer) {
   Example example;
   before = heap_bytes();
   reset_heap_peak();
-  encode_row_of(*block, local, RowErrors::skip, reader.encoder, cells, example);
+  encode_row_of(*block, local, {}, RowErrors::skip, reader.encoder, cells, example);
   peak = std::max(peak, heap_peak() - before);
   return static_cast<double>(peak) / static_cast<double>(std::max(dataset.longest_row(), example.size));
 }

@@ -27,7 +27,7 @@ int64_t RowReader::encode(int64_t epoch, int64_t index, const ExampleEncoder& en
     window_ = place.window;
     holds_window_ = true;
   }
-  encode_held(place.row, encoder, example);
+  encode_held({place.row, epoch}, encoder, example);
   return place.row;
 }
 
@@ -35,21 +35,22 @@ void RowReader::encode_row(int64_t row, const ExampleEncoder& encoder, Example& 
   const size_t unit = dataset_.unit_of(row);
   dataset_.hold(std::span(&unit, 1));
   holds_window_ = false;
-  encode_held(row, encoder, example);
+  encode_held({row, 0}, encoder, example);
 }
 
-void RowReader::encode_held(int64_t row, const ExampleEncoder& encoder, Example& example) {
-  const auto [block, local] = dataset_.find(row);
-  encode_row_of(*block, local, dataset_.on_error(), encoder, row_, example);
+void RowReader::encode_held(const RowVisit& visit, const ExampleEncoder& encoder, Example& example) {
+  const auto [block, local] = dataset_.find(visit.row);
+  encode_row_of(*block, local, visit, dataset_.on_error(), encoder, row_, example);
 }
 
-void encode_row_of(const Block& unit, int64_t row, RowErrors on_error, const ExampleEncoder& encoder,
-                   Row& cells, Example& example) {
+void encode_row_of(const Block& unit, int64_t row, const RowVisit& visit, RowErrors on_error,
+                   const ExampleEncoder& encoder, Row& cells, Example& example) {
   example.size = 0;  // of a row that cannot be read
   try {
     unit.read(row, cells);
     encoder.encode(
         cells, [&] { return unit.where(row); }, example);
+    encoder.draw(visit, example);
   } catch (const DamagedError& error) {
     if (on_error == RowErrors::stop) {
       const std::string said =

@@ -10,10 +10,10 @@
 
 namespace plimsoll {
 
-// Encodes a row of a unit, by its number there. Throws DamagedError for one that cannot be read, or marks it
+// Encodes a row of a unit, by its number there, as `visit` reads it. Throws DamagedError for one that cannot be read, or marks it
 // in `example` where damaged rows are to be skipped.
-void encode_row_of(const Block& unit, int64_t row, RowErrors on_error, const ExampleEncoder& encoder,
-                   Row& cells, Example& example);
+void encode_row_of(const Block& unit, int64_t row, const RowVisit& visit, RowErrors on_error,
+                   const ExampleEncoder& encoder, Row& cells, Example& example);
 
 class RowReader {
  public:
@@ -30,11 +30,11 @@ class RowReader {
   // set is to skip damaged rows.
   int64_t encode(int64_t epoch, int64_t index, const ExampleEncoder& encoder, Example& example);
 
-  // A row by its number in the data set; its unit alone is held then.
+  // A row by its number in the data set, as the first epoch reads it; its unit alone is held then.
   void encode_row(int64_t row, const ExampleEncoder& encoder, Example& example);
 
  private:
-  void encode_held(int64_t row, const ExampleEncoder& encoder, Example& example);
+  void encode_held(const RowVisit& visit, const ExampleEncoder& encoder, Example& example);
 
   Dataset& dataset_;
   RowOrder order_;

@@ -64,7 +64,7 @@ void add(const RowFacts& row, DataStatistics& statistics, EvenSample& sizes) {
   }
   statistics.longest = std::max(statistics.longest, row.whole_length);
   if (row.truncated) ++statistics.truncated;
-  if (row.targets == 0) {
+  if (!row.learns) {
     ++statistics.skipped;
     return;
   }
@@ -80,7 +80,7 @@ std::vector<int32_t> row_lengths(Dataset& dataset, const RowSubset& subset, cons
                                  int64_t threads) {
   std::vector<int32_t> lengths(static_cast<size_t>(dataset.rows()));
   for_each_row(dataset, subset, encoder, Visit::epoch, threads, [&](const RowFacts& row) {
-    if (row.targets > 0) lengths[static_cast<size_t>(row.row)] = static_cast<int32_t>(row.tokens);
+    if (row.learns) lengths[static_cast<size_t>(row.row)] = static_cast<int32_t>(row.tokens);
   });
   return lengths;
 }
@@ -115,7 +115,7 @@ std::vector<double> shared_of(Dataset& dataset, const RowSubset& subset, const E
   SharedRows shared;
   if (!rule_of(encoder.samples().task.task).has_targets)
     for_sampled_rows(dataset, subset, encoder, SharedRows::kMostRows, [&](const Example& example) {
-      if (example.damage.empty() && example.targets > 0) shared.add(example);
+      if (example.damage.empty() && example.learns()) shared.add(example);
     });
   return shared.shares();
 }
@@ -141,7 +141,7 @@ DataStatistics measure_data(Dataset& dataset, const RowSubset& subset, const Exa
   const auto& units = dataset.units();
   const auto add_sizes = [&](const RowFacts& row) {
     add_bytes(row, statistics);
-    if (row.damage.empty() && row.targets > 0) add_lengths(row, statistics, sizes);
+    if (row.damage.empty() && row.learns) add_lengths(row, statistics, sizes);
   };
   if (std::any_of(units.begin(), units.end(), [](const PlacedUnit& unit) { return unit.weight < 1; }))
     for_each_row(dataset, subset, encoder, Visit::each_once, threads, add_sizes, &begin);
@@ -168,7 +168,7 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
   const bool has_target = rule_of(encoder.samples().task.task).has_targets;
   for_sampled_rows(dataset, subset, encoder, kSampledRows, [&](const Example& example) {
     add(facts_of(0, example, has_target), statistics, sizes);
-    if (!example.damage.empty() || example.targets == 0) return;
+    if (!example.damage.empty() || !example.learns()) return;
     begin.add(example);
     if (!has_target) shared.add(example);
   });

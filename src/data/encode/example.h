@@ -25,6 +25,8 @@ struct Example {
   // The number of targets that the loss sees: labels, without the first of each sequence, which no token
   // predicts; or what the task counts.
   int64_t targets = 0;
+  int64_t candidates =
+      0;  // tokens among which masks are drawn (data/encode/masks.h); their labels are themselves
   std::string damage = {};         // why the row could not be read; then the rest means nothing
   std::vector<int64_t> ends = {};  // of the sequences in `ids`; empty: it is one
   int64_t second = -1;             // where the ids of a second text begin, of token type 1; -1: nowhere
@@ -36,6 +38,8 @@ struct Example {
   }
   [[nodiscard]] int64_t longest() const;
   [[nodiscard]] bool truncated() const { return whole_length > longest(); }
+  // True if a batch takes it: it has targets, or masks may be drawn in it.
+  [[nodiscard]] bool learns() const { return targets > 0 || candidates > 0; }
 };
 
 // The tokens that a decoder after an encoder reads before a target, and instead of an id that is no target.

@@ -56,6 +56,18 @@ MadeEncoder labelled_rows_of(const RowEncoding& rows) {
                         rows.labels, rows.learns, rows.reading});
 }
 
+MadeEncoder masked_rows_of(const RowEncoding& rows) {
+  const RowFormat format = rows.columns.format;
+  if (format != RowFormat::text && format != RowFormat::input_ids)
+    throw UsageError(
+        formatted("task: mlm reads texts or token ids, and these rows are {}: name the column of texts, such "
+                  "as --set 'data.columns={{text: COLUMN}}'",
+                  to_string(format)));
+  const bool ready = format == RowFormat::input_ids;
+  return masked_rows({rows.texts, ready ? Affixes{} : *rows.model.around, cut_of(rows), rows.model.vocab_size,
+                      ready, rows.is_special});
+}
+
 // Rows whose next tokens are targets.
 MadeEncoder token_rows_of(const RowEncoding& rows) {
   const CutRule cut = cut_of(rows);
@@ -81,6 +93,7 @@ std::unique_ptr<const RowEncoder> row_encoder(const RowEncoding& rows) {
       "text needs a tokenizer");
   if (rows.columns.format == RowFormat::preference) return pair_rows_of(rows);
   if (rule.scores) return labelled_rows_of(rows);
+  if (rule.masks) return masked_rows_of(rows);
   if (rule.has_targets) return source_target_rows_of(rows);
   return token_rows_of(rows);
 }
@@ -90,7 +103,8 @@ int64_t SampleRules::longest_sample() const {
   return rule.has_targets ? max_length + target_length + 1 : max_length * rule.sequences;
 }
 
-ExampleEncoder::ExampleEncoder(const RowEncoding& rows) : rows_(row_encoder(rows)), samples_(rows.samples) {}
+ExampleEncoder::ExampleEncoder(const RowEncoding& rows)
+    : rows_(row_encoder(rows)), samples_(rows.samples), masks_(rows.masks) {}
 
 void ExampleEncoder::encode(const Row& row, const Where& where, Example& example) const {
   example.ids.clear();
@@ -99,7 +113,7 @@ void ExampleEncoder::encode(const Row& row, const Where& where, Example& example
   example.ends.clear();
   example.values.clear();
   example.second = -1;
-  example.whole_length = example.targets = 0;
+  example.whole_length = example.targets = example.candidates = 0;
   example.size = row_size(row);
   require_planned(example, where);
   try {

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "data/encode/example.h"
+#include "data/encode/masks.h"
 #include "data/encode/texts.h"
 #include "data/rows/columns.h"
 #include "tasks/rows.h"
@@ -62,6 +64,9 @@ struct RowEncoding {
   bool learns = true;                    // false: rows are scored, whatever label or margin they have
   std::vector<std::string> labels = {};  // names of the classes, where they have some
   int64_t reading = kReading;            // the rules of reading (tasks/rows.h)
+  std::optional<MaskRules> masks = {};   // where words are hidden
+  std::function<bool(int32_t)> is_special =
+      {};  // a token of the tokenizer that is no word, where words are hidden
 };
 
 // The encoder of the rows' kind.
@@ -75,6 +80,10 @@ class ExampleEncoder {
   [[nodiscard]] const SampleRules& samples() const { return samples_; }
   // Fills `example`, whatever it held before (RowEncoder).
   void encode(const Row& row, const Where& where, Example& example) const;
+  // Draws which words of an encoded row are hidden, where the task has that.
+  void draw(const RowVisit& visit, Example& example) const {
+    if (masks_) draw_masks(*masks_, visit, example);
+  }
   // Rows of a larger size (Example::size) are damaged from here on; 0: no row is.
   void limit_rows(int64_t longest) { longest_row_ = longest; }
 
@@ -83,6 +92,7 @@ class ExampleEncoder {
 
   std::shared_ptr<const RowEncoder> rows_;
   SampleRules samples_;
+  std::optional<MaskRules> masks_;
   int64_t longest_row_ = 0;
 };
 

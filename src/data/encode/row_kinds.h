@@ -37,6 +37,17 @@ struct TwoTexts {
 // Fills `texts`, which refers to the row.
 void read_two_texts(const TwoTextColumns& columns, const Row& row, const Where& where, TwoTexts& texts);
 
+// One text of which an encoder guesses words that are hidden.
+struct MaskedRows {
+  TextRules texts;
+  Affixes around;  // of each text
+  CutRule cut;
+  int64_t vocab_size = 0;
+  bool ready = false;                       // rows are token ids, with labels where words are hidden already
+  std::function<bool(int32_t)> is_special;  // a token that is never hidden
+};
+MadeEncoder masked_rows(const MaskedRows& rows);
+
 // A prompt and its response as texts.
 struct PromptRows {
   TwoTextColumns columns;

@@ -1,8 +1,8 @@
 // linear, linear_dx, linear_dw, bias_grad.
 #include "ops/gpu_dispatch.h"
+#include "ops/linear/gpu_column_sums.h"
 #include "ops/linear/gpu_matmul.h"
 #include "ops/linear/linear_products.h"
-#include "ops/pointwise/elementwise_kernels.h"
 
 namespace plimsoll {
 inline namespace PLIMSOLL_GPU {
@@ -32,33 +32,6 @@ BoundCall bind_product(const GpuBinding& b, GpuMatmul product, size_t step) {
   product.accumulation_here = {accumulate, sent};
   ask_library(b, product, sent != nullptr || !b.has_input(step), library_workspace(b));
   return [product, &stream = b.stream()] { launch_matmul(stream, product); };
-}
-
-constexpr unsigned kColumnThreads = 128;
-
-// Sums of each column over kColumnSumRowsPerBlock rows: a thread for a column and a block of rows.
-template <class T>
-__global__ void __launch_bounds__(kColumnThreads)
-    sum_columns(const T* x, int64_t rows, int64_t columns, LiveRows live, float* partials) {
-  const int64_t column = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
-  const int64_t begin = int64_t{blockIdx.y} * kColumnSumRowsPerBlock, there = live.of(rows);
-  if (column >= columns || begin >= there) return;
-  const int64_t end = begin + kColumnSumRowsPerBlock < there ? begin + kColumnSumRowsPerBlock : there;
-  float sum = 0;
-  for (int64_t row = begin; row < end; ++row) sum += gpu::to_float(x[row * columns + column]);
-  partials[blockIdx.y * columns + column] = sum;
-}
-// The blocks' sums in order.
-template <class G>
-__global__ void __launch_bounds__(kColumnThreads)
-    add_column_sums(const float* partials, int64_t rows, int64_t columns, LiveRows live,
-                    Accumulation accumulation, G* gradient) {
-  const int64_t column = int64_t{blockIdx.x} * kColumnThreads + threadIdx.x;
-  if (column >= columns) return;
-  float sum = accumulation.adds() ? gpu::to_float(gradient[column]) : 0.0F;
-  const int64_t blocks = column_sum_blocks(live.of(rows));
-  for (int64_t block = 0; block < blocks; ++block) sum += partials[block * columns + column];
-  gradient[column] = gpu::rounded<G>(sum);
 }
 
 }  // namespace
@@ -105,18 +78,15 @@ BoundCall bind_gpu_bias_grad(const GpuBinding& b) {
   return with_gpu_types(b, d_y.dtype, b.output_tensor(at::d_bias).dtype, [&](auto t, auto g) -> BoundCall {
     using T = decltype(t);
     using G = decltype(g);
-    const int64_t rows = d_y.shape[0], columns = d_y.shape[1];
-    const auto blocks = static_cast<unsigned>(column_sum_blocks(rows));
-    return
-        [=, &stream = b.stream(), x = b.input<T>(at::d_y), partials = reinterpret_cast<float*>(b.scratch()),
-         gradient = b.output<G>(at::d_bias), live = live_rows(b, at::step),
-         accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(at::step)}] {
-          const unsigned across = gpu::blocks_of(columns, kColumnThreads);
-          gpu::launch(stream, {across, blocks}, {kColumnThreads}, sum_columns<T>, x, rows, columns, live,
-                      partials);
-          gpu::launch(stream, {across}, {kColumnThreads}, add_column_sums<G>, partials, rows, columns, live,
-                      accumulation, gradient);
-        };
+    const GpuColumnSums<T, G> sums{.x = b.input<T>(at::d_y),
+                                   .rows = d_y.shape[0],
+                                   .columns = d_y.shape[1],
+                                   .partials = reinterpret_cast<float*>(b.scratch()),
+                                   .sums = b.output<G>(at::d_bias)};
+    return [sums, &stream = b.stream(), live = live_rows(b, at::step),
+            accumulation = Accumulation{b.op().attr_int("accumulate"), b.input<double>(at::step)}] {
+      launch_column_sums(stream, sums, live, accumulation);
+    };
   });
 }
 

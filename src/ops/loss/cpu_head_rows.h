@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 #include "cpu/matmul.h"
@@ -24,6 +25,7 @@ class HeadRows {
   explicit HeadRows(const CpuBinding& b)
       : x_(b.input<T>(HeadInputs::x)),
         weight_(b.input<T>(HeadInputs::weight)),
+        bias_(b.input<T>(head_operands(b.op()).bias)),
         labels_(b.input<int32_t>(HeadInputs::labels)),
         label_rows_(b.input<int32_t>(head_operands(b.op()).label_rows)),
         d_x_(b.output<T>(head_operands(b.op()).d_x)),
@@ -47,7 +49,12 @@ class HeadRows {
     };
     const HeadOperands at = head_operands(b.op());
     d_weight_ = weight_gradient(products.d_w, at.d_weight);
-    if (products.d_w || products.d_b) overwriter_ = b.op().attr_int("accumulate");
+    if (b.op().has_output(at.d_bias)) {
+      const Tensor& gradient = b.output_tensor(at.d_bias);
+      d_bias_ = {b.output(at.d_bias), gradient.bytes(), nullptr};
+      add_bias_ = gradient.dtype == DType::f32 ? add_bias<float>(b, at.d_bias) : add_bias<T>(b, at.d_bias);
+    }
+    if (sums_gradients() || products.d_b) overwriter_ = b.op().attr_int("accumulate");
     if (!products.low_rank) return;
     adapter_ = {.t = b.input<T>(at.t),
                 .b = b.input<T>(at.b),
@@ -70,9 +77,7 @@ class HeadRows {
     bool overwrite = sums_gradients() && overwrites(overwriter_, step);
     if (adapter_.d_t != nullptr)
       parallel_clear(adapter_.d_t, tokens_ * adapter_.rank * int64_t{sizeof(T)}, threads_);
-    if (overwrite && labelled == 0)
-      for (const WeightGradient* gradient : {&d_weight_, &adapter_.d_b})
-        if (gradient->to != nullptr) parallel_clear(gradient->to, gradient->bytes, threads_);
+    if (overwrite && labelled == 0) clear_gradients();
     for (int64_t at = 0; at < labelled; at += chunk_) {
       const int64_t count = std::min(chunk_, labelled - at);
       before(rows_ + at, count);
@@ -100,7 +105,31 @@ class HeadRows {
     WeightGradient d_b;
   };
 
-  [[nodiscard]] bool sums_gradients() const { return d_weight_.to != nullptr || adapter_.d_b.to != nullptr; }
+  // Adds the sums of a chunk's columns to the bias's gradient, or puts them in its place.
+  using AddBias = std::function<void(int64_t rows, bool accumulate)>;
+  template <class G>
+  AddBias add_bias(const CpuBinding& b, size_t output) const {
+    using Sums = ColumnSums<T, G>;
+    const Sums sums{.x = logits_,
+                    .columns = vocab_,
+                    .partials = column_sums_,
+                    .sums = b.output<G>(output),
+                    .threads = threads_};
+    return [sums, kernel = PLIMSOLL_KERNEL(b, column_sums, Sums)](int64_t rows, bool accumulate) {
+      Sums now = sums;
+      now.rows = rows;
+      now.accumulate = accumulate;
+      kernel(now);
+    };
+  }
+
+  [[nodiscard]] bool sums_gradients() const {
+    return d_weight_.to != nullptr || adapter_.d_b.to != nullptr || d_bias_.to != nullptr;
+  }
+  void clear_gradients() const {
+    for (const WeightGradient* gradient : {&d_weight_, &adapter_.d_b, &d_bias_})
+      if (gradient->to != nullptr) parallel_clear(gradient->to, gradient->bytes, threads_);
+  }
 
   void place_parts(const CpuBinding& b) {
     const CrossEntropyLayout layout = cross_entropy_layout(b.graph(), b.op());
@@ -115,6 +144,7 @@ class HeadRows {
     chunk_d_x_ = reinterpret_cast<T*>(base + layout.d_x);
     chunk_t_ = reinterpret_cast<T*>(base + layout.t);
     chunk_d_t_ = reinterpret_cast<T*>(base + layout.d_t);
+    column_sums_ = reinterpret_cast<float*>(base + layout.columns);
     matmul_scratch_ = base + layout.matmul;
   }
 
@@ -132,8 +162,12 @@ class HeadRows {
 
   void run_chunk(const int32_t* rows, int64_t count, float scale, bool overwrite) const {
     gather(rows, count);
-    logits_product_->run(
-        {.a = chunk_x_, .b = weight_, .c = logits_, .live = count, .scratch = matmul_scratch_});
+    logits_product_->run({.a = chunk_x_,
+                          .b = weight_,
+                          .c = logits_,
+                          .live = count,
+                          .bias = bias_,
+                          .scratch = matmul_scratch_});
     if (adapter_.product != nullptr) add_low_rank(rows, count);
     kernel_({.logits = logits_,
              .labels = chunk_labels_,
@@ -149,6 +183,7 @@ class HeadRows {
     if (adapter_.d_t != nullptr) run_d_t(rows, count);
     if (d_weight_.to != nullptr) run_d_weight(d_weight_, chunk_x_, 1.0F, count, overwrite);
     if (adapter_.d_b.to != nullptr) run_d_weight(adapter_.d_b, chunk_t_, adapter_.scale, count, overwrite);
+    if (d_bias_.to != nullptr) add_bias_(count, !overwrite);
   }
 
   void gather(const int32_t* rows, int64_t count) const {
@@ -218,10 +253,13 @@ class HeadRows {
 
   const T* x_;
   const T* weight_;
+  const T* bias_;  // null: there is none
   const int32_t* labels_;
   const int32_t* label_rows_;  // null: each asks its own
   T* d_x_;
   WeightGradient d_weight_;
+  WeightGradient d_bias_;  // by add_bias_, not by a product
+  AddBias add_bias_;
   Adapter adapter_;  // without a product: there is none
   int64_t tokens_, hidden_, vocab_;
   int64_t overwriter_ = 1;  // 0: this op is the gradients' first writer
@@ -241,6 +279,7 @@ class HeadRows {
   T* chunk_d_x_ = nullptr;
   T* chunk_t_ = nullptr;
   T* chunk_d_t_ = nullptr;
+  float* column_sums_ = nullptr;
   std::byte* matmul_scratch_ = nullptr;
 };
 

@@ -11,14 +11,14 @@
 namespace plimsoll {
 namespace {
 
-// x [T, H], weight [V, H], labels [T], step, t [T, r]?, b [V, r]?, label_rows [T]?, label_weights f32 [T]? ->
+// x [T, H], weight [V, H], labels [T], step, t [T, r]?, b [V, r]?, label_rows [T]?, label_weights f32 [T]?, bias [V]? ->
 // loss f64 [2]
 std::vector<OutputSpec> infer(const Graph& g, const Op& op) {
   require_head(g, op);
   return {{"", {2}, DType::f64}};
 }
 
-// the same -> loss, d_x [T, H]?, gradient [V, H]?; with an adapter d_t [T, r]?, gradient [V, r]?
+// the same -> loss, d_x [T, H]?, gradient [V, H]?; with an adapter d_t [T, r]?, gradient [V, r]?; with a bias gradient [V]?
 std::vector<OutputSpec> infer_grad(const Graph& g, const Op& op) {
   std::vector<OutputSpec> specs = head_gradients(g, op);
   specs.insert(specs.begin(), {"", {2}, DType::f64});

@@ -1,11 +1,13 @@
 // linear_cross_entropy, linear_log_prob and their gradients: the output head. Labels that ask for a token are
 // listed on the device; all chunks that there could be are launched, and those behind the list find nothing
 // to do.
+#include <functional>
 #include <optional>
 
 #include "gpu/math.h"
 #include "graph/op_kind.h"
 #include "ops/gpu_rows.h"
+#include "ops/linear/gpu_column_sums.h"
 #include "ops/linear/gpu_matmul.h"
 #include "ops/loss/linear_cross_entropy_layout.h"
 #include "ops/loss/linear_log_prob.h"
@@ -294,6 +296,10 @@ class HeadLossOnGpu {
   void multiply(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const;
   // The same, summed over all chunks into a weight's gradient.
   void add_product(const std::optional<GpuMatmul>& product, const ChunkRows& chunk) const;
+  // Sums the columns of a chunk into the bias's gradient.
+  void bind_bias(const GpuBinding& b, size_t output);
+  template <class G>
+  void bind_bias_as(const GpuBinding& b, size_t output);
 
   gpu::Stream& stream_;
   HeadLabels labels_;
@@ -314,6 +320,8 @@ class HeadLossOnGpu {
   double* losses_ = nullptr;
   std::span<std::byte> workspace_;  // of a library
   std::optional<GpuMatmul> logits_product_, low_rank_, d_x_product_, d_w_, d_t_product_, d_b_;
+  float* column_sums_ = nullptr;
+  std::function<void(const ChunkRows&)> add_bias_;  // empty: its gradient is not wanted
 };
 
 template <class T>
@@ -328,7 +336,8 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
   place_log_probs(b);
   const HeadOperands at = head_operands(b.op());
   const CrossEntropyProducts products = cross_entropy_products(b.graph(), b.op());
-  gradient_ = products.d_x || products.d_w || products.d_t || products.d_b;
+  const bool biases = b.op().has_output(at.d_bias);
+  gradient_ = products.d_x || products.d_w || products.d_t || products.d_b || biases;
   const float scale = has_adapter(b.op()) ? static_cast<float>(b.op().attr_float("scale")) : 1.0F;
   sent_labels_.labels =
       b.sent<int32_t>(HeadInputs::labels, [labels = sent_labels_, tokens = tokens_](const int32_t* sent) {
@@ -336,7 +345,7 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
         there.labels = sent;
         return count_labelled(there, tokens);
       });
-  const int64_t accumulate = products.d_w || products.d_b ? b.op().attr_int("accumulate") : 1;
+  const int64_t accumulate = products.d_w || products.d_b || biases ? b.op().attr_int("accumulate") : 1;
   const auto* const sent_step =
       step_ == nullptr ? nullptr : b.sent<double>(step_input_, [accumulate](const double* sent) {
         return Accumulation{accumulate, sent}.adds() ? 1 : 0;
@@ -363,13 +372,34 @@ HeadLossOnGpu<T>::HeadLossOnGpu(const GpuBinding& b)
          .accumulation = Accumulation{accumulate, step_},
          .accumulation_here = Accumulation{accumulate, sent_step}});
   };
-  set(logits_product_, products.logits, {.a = x_.chunk, .b = b.input(HeadInputs::weight), .c = logits_});
+  set(logits_product_, products.logits,
+      {.a = x_.chunk, .b = b.input(HeadInputs::weight), .c = logits_, .bias = b.input(at.bias)});
   set(low_rank_, products.low_rank,
       {.a = t_.chunk, .b = b.input(at.b), .c = logits_, .addend = logits_, .alpha = scale});
   set(d_x_product_, products.d_x, {.a = logits_, .b = b.input(HeadInputs::weight), .c = d_x_.chunk});
   set(d_t_product_, products.d_t, {.a = logits_, .b = b.input(at.b), .c = d_t_.chunk, .alpha = scale});
   of_weight(d_w_, products.d_w, x_.chunk, at.d_weight, 1.0F);
   of_weight(d_b_, products.d_b, t_.chunk, at.d_b, scale);
+  if (biases) bind_bias(b, at.d_bias);
+}
+
+template <class T>
+void HeadLossOnGpu<T>::bind_bias(const GpuBinding& b, size_t output) {
+  if (b.output_tensor(output).dtype == DType::f32)
+    bind_bias_as<float>(b, output);
+  else
+    bind_bias_as<T>(b, output);
+}
+
+template <class T>
+template <class G>
+void HeadLossOnGpu<T>::bind_bias_as(const GpuBinding& b, size_t output) {
+  const GpuColumnSums<T, G> sums{
+      .x = logits_, .rows = chunk_, .columns = vocab_, .partials = column_sums_, .sums = b.output<G>(output)};
+  const Accumulation first{b.op().attr_int("accumulate"), step_};
+  add_bias_ = [sums, first, &stream = stream_](const ChunkRows& chunk) {
+    launch_column_sums(stream, sums, chunk.live(), chunk.begin > 0 ? Accumulation{} : first);
+  };
 }
 
 template <class T>
@@ -381,6 +411,7 @@ void HeadLossOnGpu<T>::place_parts(const GpuBinding& b) {
   listed_ = reinterpret_cast<int32_t*>(base + layout.rows);
   losses_ = reinterpret_cast<double*>(base + layout.losses);
   logits_ = reinterpret_cast<T*>(base + layout.logits);
+  column_sums_ = reinterpret_cast<float*>(base + layout.columns);
   count_ = reinterpret_cast<int32_t*>(base + layout.matmul);
   workspace_ = library_workspace(b, head_library_workspace(b.graph(), b.op()));
   const auto part = [&](int64_t offset) { return reinterpret_cast<T*>(base + offset); };
@@ -456,6 +487,7 @@ void HeadLossOnGpu<T>::run_chunk(const ChunkRows& chunk) const {
   scatter(chunk, d_t_);
   add_product(d_w_, chunk);
   add_product(d_b_, chunk);
+  if (add_bias_) add_bias_(chunk);
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "graph/op_kind.h"
 #include "ops/loss/linear_log_prob.h"
+#include "ops/pointwise/elementwise_kernels.h"
 #include "ops/rule.h"
 
 namespace plimsoll {
@@ -43,15 +44,23 @@ int64_t chunk_of(const Graph& g, const Op& op) {
 
 HeadOperands head_operands(const Op& op) {
   switch (op.kind) {
-    case OpKind::linear_cross_entropy_grad:
-      return operands_of<operand::linear_cross_entropy_grad>(
-          operand::linear_cross_entropy_grad::label_weights);
+    case OpKind::linear_cross_entropy_grad: {
+      using at = operand::linear_cross_entropy_grad;
+      HeadOperands all = operands_of<at>(at::label_weights);
+      all.bias = at::bias;
+      all.d_bias = at::d_bias;
+      return all;
+    }
     case OpKind::linear_log_prob_grad:
       return operands_of<operand::linear_log_prob_grad>(operand::linear_log_prob_grad::label_sequences);
     case OpKind::linear_log_prob:
       return inputs_of<operand::linear_log_prob>(operand::linear_log_prob::label_sequences);
-    default:
-      return inputs_of<operand::linear_cross_entropy>(operand::linear_cross_entropy::label_weights);
+    default: {
+      using at = operand::linear_cross_entropy;
+      HeadOperands all = inputs_of<at>(at::label_weights);
+      all.bias = at::bias;
+      return all;
+    }
   }
 }
 
@@ -82,6 +91,11 @@ void require_head(const Graph& g, const Op& op) {
   for (const size_t i : {at.label_rows, at.label_facts})
     require(!op.has_input(i) || input_tensor(g, op, i).shape == input_tensor(g, op, HeadInputs::labels).shape,
             g, op, "the output head: a row and what it counts for each label");
+  if (op.has_input(at.bias)) {
+    const Tensor& bias = input_tensor(g, op, at.bias);
+    require(bias.shape == Shape{weight.shape[0]} && bias.dtype == x.dtype, g, op,
+            "the output head: a number of its type for each row as bias");
+  }
   if (!has_adapter(op)) return;
   const Tensor& t = input_tensor(g, op, at.t);
   const Tensor& b = input_tensor(g, op, at.b);
@@ -96,10 +110,16 @@ std::vector<OutputSpec> head_gradients(const Graph& g, const Op& op) {
   std::vector<OutputSpec> specs = {
       {"", x.shape, x.dtype},
       {".grad", input_tensor(g, op, HeadInputs::weight).shape, gradient_dtype(g, op, at.d_weight)}};
-  if (!has_adapter(op)) return specs;
-  const Tensor& t = input_tensor(g, op, at.t);
-  specs.push_back({".t", t.shape, t.dtype});
-  specs.push_back({".b.grad", input_tensor(g, op, at.b).shape, gradient_dtype(g, op, at.d_b)});
+  const bool biased = op.has_input(at.bias);
+  if (has_adapter(op)) {
+    const Tensor& t = input_tensor(g, op, at.t);
+    specs.push_back({".t", t.shape, t.dtype});
+    specs.push_back({".b.grad", input_tensor(g, op, at.b).shape, gradient_dtype(g, op, at.d_b)});
+  } else if (biased) {
+    specs.resize(specs.size() + 2);  // no gradients of an adapter
+  }
+  if (biased)
+    specs.push_back({".bias.grad", input_tensor(g, op, at.bias).shape, gradient_dtype(g, op, at.d_bias)});
   return specs;
 }
 
@@ -115,9 +135,15 @@ HeadGradient begin_head_gradient(GradientContext& ctx, const Op& op, Operands fi
   const auto add_new = [&](TensorId of) { made.outputs.push_back(ctx.wants(of) ? kNewTensor : kNoTensor); };
   add_new(op.inputs[HeadInputs::x]);
   add(op.inputs[HeadInputs::weight]);
-  if (!has_adapter(op)) return made;
-  add_new(op.inputs[head_operands(op).t]);
-  add(op.inputs[head_operands(op).b]);
+  const HeadOperands at = head_operands(op);
+  const bool biased = op.has_input(at.bias);
+  if (has_adapter(op)) {
+    add_new(op.inputs[at.t]);
+    add(op.inputs[at.b]);
+  } else if (biased) {
+    made.outputs.resize(made.outputs.size() + 2, kNoTensor);
+  }
+  if (biased) add(op.inputs[at.bias]);
   return made;
 }
 
@@ -182,6 +208,10 @@ CrossEntropyLayout cross_entropy_layout(const Graph& g, const Op& op) {
       has_adapter(op) ? layout.chunk * input_tensor(g, op, head_operands(op).t).shape[1] * element : 0;
   layout.t = part(low_rank);
   layout.d_t = part(op.has_output(head_operands(op).d_t) ? low_rank : 0);
+  const int64_t vocab = input_tensor(g, op, HeadInputs::weight).shape[0];
+  layout.columns = part(op.has_output(head_operands(op).d_bias)
+                            ? column_sum_blocks(layout.chunk) * vocab * int64_t{sizeof(float)}
+                            : 0);
   layout.matmul = end;
   return layout;
 }
@@ -206,8 +236,9 @@ int64_t head_launches(const Graph& g, const Op& op, bool library) {
   const auto all = static_cast<int64_t>(all_products(products).size());
   const int64_t gradients = one_if(op.has_output(at.d_x)) + one_if(adapter && op.has_output(at.d_t));
   // Rows are gathered and scattered; losses of the chunk, and their sum.
+  const int64_t of_bias = 2 * one_if(op.has_output(at.d_bias));
   const int64_t of_chunk =
-      1 + one_if(adapter) + gradients + 1 + one_if(!of_rows) + all * product_launches(library);
+      1 + one_if(adapter) + gradients + 1 + one_if(!of_rows) + of_bias + all * product_launches(library);
   const int64_t tokens = input_tensor(g, op, HeadInputs::x).shape[0];
   return 1 + gradients + ceil_div(tokens, cross_entropy_layout(g, op).chunk) * of_chunk;
 }

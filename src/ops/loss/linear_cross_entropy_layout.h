@@ -16,14 +16,16 @@ namespace plimsoll {
 using HeadInputs = operand::linear_cross_entropy;
 
 // The numbers of an op's other operands; kNoOperand where its kind has none. `t` [T, r] and `b` [V, r], which
-// are there or not, are an adapter's: logits are x W^T + scale * t b^T, scale being an attribute.
+// are there or not, are an adapter's: logits are x W^T + scale * t b^T, scale being an attribute. `bias` [V], where it
+// is there, is added to each row of them.
 inline constexpr size_t kNoOperand = 1000;
 struct HeadOperands {
   size_t t, b;
   // Inputs for rows that share prefixes: the row of x that each label asks, and what a label counts (weights)
   // or whose it is (sequences). Several labels may ask the same row.
   size_t label_rows, label_facts;
-  size_t d_x = kNoOperand, d_weight = kNoOperand, d_t = kNoOperand, d_b = kNoOperand;
+  size_t bias = kNoOperand;
+  size_t d_x = kNoOperand, d_weight = kNoOperand, d_t = kNoOperand, d_b = kNoOperand, d_bias = kNoOperand;
 };
 HeadOperands head_operands(const Op& op);
 bool has_adapter(const Op& op);
@@ -46,18 +48,19 @@ CrossEntropyProducts cross_entropy_products(const Graph& graph, const Op& op);
 
 // Offsets of the parts in bytes, each a multiple of 64.
 struct CrossEntropyLayout {
-  int64_t chunk = 0;   // rows taken at a time
-  int64_t rows = 0;    // i32 [T]: the rows that carry a target
-  int64_t labels = 0;  // i32 [chunk]
-  int64_t losses = 0;  // f64 [chunk]
-  int64_t scales = 0;  // f32 [chunk], where rows have gradients of their own
-  int64_t sums = 0;    // f64 [B, 2] of linear_log_prob, where labels come in no order of sequences
-  int64_t x = 0;       // [chunk, H], gathered
-  int64_t logits = 0;  // [chunk, V], then their gradient
-  int64_t d_x = 0;     // [chunk, H], where wanted
-  int64_t t = 0;       // [chunk, r] of an adapter, gathered
-  int64_t d_t = 0;     // [chunk, r], where wanted
-  int64_t matmul = 0;  // workspace of the products, which is the rest; on GPUs the number of rows, i32
+  int64_t chunk = 0;    // rows taken at a time
+  int64_t rows = 0;     // i32 [T]: the rows that carry a target
+  int64_t labels = 0;   // i32 [chunk]
+  int64_t losses = 0;   // f64 [chunk]
+  int64_t scales = 0;   // f32 [chunk], where rows have gradients of their own
+  int64_t sums = 0;     // f64 [B, 2] of linear_log_prob, where labels come in no order of sequences
+  int64_t x = 0;        // [chunk, H], gathered
+  int64_t logits = 0;   // [chunk, V], then their gradient
+  int64_t d_x = 0;      // [chunk, H], where wanted
+  int64_t t = 0;        // [chunk, r] of an adapter, gathered
+  int64_t d_t = 0;      // [chunk, r], where wanted
+  int64_t columns = 0;  // f32 partial sums of d_logits' columns, where the bias's gradient is wanted
+  int64_t matmul = 0;   // workspace of the products, which is the rest; on GPUs the number of rows, i32
 };
 
 CrossEntropyLayout cross_entropy_layout(const Graph& graph, const Op& op);

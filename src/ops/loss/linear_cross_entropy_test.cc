@@ -52,6 +52,11 @@ const char* const kAdapter =
     "tensor b %[19,3] trainable\n"
     "tensor g_b f32[19,3] gradient\n";
 
+// With a number that is added to each token's logit.
+const char* const kBiased =
+    "tensor bias %[19] trainable\n"
+    "tensor g_bias f32[19] gradient\n";
+
 // bf16 logits of size 10 have errors of 0.02 to 0.04, which go into the probabilities.
 constexpr double kSlack = 8;
 
@@ -100,6 +105,42 @@ const Values kLabelWeights = {3, 0, 3, 1, 2, 0, 0, 1, 1, 1};
      .body = std::string(kInputs) +
              "loss, d_x %[10,16], g = linear_cross_entropy_grad(x, w, labels, step) {accumulate=0, chunk=3, "
              "factor=0.125} @h backward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_of_biased_logits",
+     .body = "tensor x %[10,16] input\n"
+             "tensor w %[19,16] trainable\n"
+             "tensor bias %[19] trainable\n"
+             "tensor labels i32[10] input\n"
+             "tensor loss f64[2] metric\n"
+             "loss = linear_cross_entropy(x, w, labels, step, -, -, -, -, bias) {chunk=3} @h forward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_biased_logits",
+     .body =
+         std::string(kInputs) + kBiased +
+         "loss, d_x %[10,16], g, -, -, g_bias = linear_cross_entropy_grad(x, w, labels, step, -, -, -, -, bias) "
+         "{accumulate=0, chunk=3} @h backward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_biased_logits_adds",
+     .body = std::string(kInputs) + kBiased +
+             "loss, -, -, -, -, g_bias = linear_cross_entropy_grad(x, w, labels, step, -, -, -, -, bias) "
+             "{accumulate=0, chunk=64} @h backward\n",
+     .given = {{"labels", kLabels}},
+     .step = {{StepValue::first_micro_step, 0}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_biased_logits_without_targets_clears",
+     .body =
+         std::string(kInputs) + kBiased +
+         "loss, d_x %[10,16], g, -, -, g_bias = linear_cross_entropy_grad(x, w, labels, step, -, -, -, -, bias) "
+         "{accumulate=0, chunk=3} @h backward\n",
+     .given = {{"labels", kNone}}},
+    {.name = "cross_entropy_grad_of_a_frozen_bias_and_an_adapted_head",
+     .body =
+         std::string(kInputs) + kAdapter + "tensor bias %[19] trainable\n" +
+         "loss, d_x %[10,16], -, d_t %[10,3], g_b, - = linear_cross_entropy_grad(x, w, labels, step, t, b, -, -, "
+         "bias) {accumulate=0, chunk=3, scale=2.0} @h backward\n",
      .given = {{"labels", kLabels}},
      .slack = kSlack},
     {.name = "cross_entropy_overwrites", .body = kForward, .given = {{"labels", kLabels}}, .slack = kSlack},

@@ -345,6 +345,7 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
     conflict("data.packing", "is not supported with " + task);
   if (recipe.data.packing && (scores || pairs)) conflict("data.packing", "is not supported with " + task);
   if (recipe.data.joined) check_joined(recipe);
+  if (rule_of(recipe.task).masks) check_masks(recipe);
   if (recipe.task == Task::dpo) check_preference(recipe);
   const auto named = static_cast<int64_t>(recipe.classify.labels.size());
   const TaskSpec spec{
@@ -361,7 +362,7 @@ void RecipeBuilder::check_task(const Recipe& recipe) {
 // Texts that are joined are one stream of tokens, which are all trained.
 void RecipeBuilder::check_joined(const Recipe& recipe) {
   const std::optional<RowFormat> format = recipe.data.format;
-  if (recipe.task != Task::pretrain && format != RowFormat::text)
+  if (recipe.task != Task::pretrain && !rule_of(recipe.task).masks && format != RowFormat::text)
     conflict("data.packing", "joined is for texts: say task: pretrain, or data.format: text");
   if (recipe.data.max_length == kLongestRow)
     conflict("data.packing", "joined needs the length of its sequences: data.max_length");
@@ -374,6 +375,18 @@ void RecipeBuilder::check_joined(const Recipe& recipe) {
              "has no effect with data.packing: joined, whose sequences begin anywhere");
   if (recipe.memory.keep_frozen == KeepFrozen::on)
     conflict("memory.keep_frozen", "is not supported with data.packing: joined, whose sequences are no rows");
+}
+
+// Other words are hidden in every epoch, of texts as they are.
+void RecipeBuilder::check_masks(const Recipe& recipe) {
+  if (recipe.data.format && *recipe.data.format != RowFormat::text &&
+      *recipe.data.format != RowFormat::input_ids)
+    conflict("data.format", "task: mlm reads text or input-ids");
+  if (recipe.mlm.mask + recipe.mlm.random > 1)
+    conflict("mlm.random", formatted("with mlm.mask: {} they are more than 1, which is all of them",
+                                     to_yaml(find_option("mlm.mask")->get(recipe))));
+  if (recipe.memory.keep_frozen == KeepFrozen::on)
+    conflict("memory.keep_frozen", "is not supported with task: mlm, which hides other words in every epoch");
 }
 
 void RecipeBuilder::check_preference(const Recipe& recipe) {

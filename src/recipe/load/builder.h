@@ -67,6 +67,7 @@ class RecipeBuilder {
   void check_family();
   void check_task(const Recipe& recipe);
   void check_joined(const Recipe& recipe);
+  void check_masks(const Recipe& recipe);
   void check_preference(const Recipe& recipe);
   void check_together(const Recipe& recipe);
   void take_glue_task(Recipe& recipe);

@@ -260,9 +260,11 @@ LogProbGraph build_log_probs(const ModelSpec& spec, const BatchShape& shape, DTy
 
 namespace {
 
-// With all parameters; with `scores` those of a model that scores sequences so.
+// With all parameters; with `scores` those of a model that scores sequences so. An encoder whose head for words is not
+// supported can do nothing else.
 Graph smallest_graph(const ModelSpec& spec, int64_t scores) {
-  if (scores == 0 && spec.scores_sequences) scores = std::max<int64_t>(spec.labels, 1);
+  const bool has_no_words = spec.encoder && !spec.tied_head;
+  if (scores == 0 && (spec.scores_sequences || has_no_words)) scores = std::max<int64_t>(spec.labels, 1);
   return scores > 0 ? build_scores(spec, kSmallest, DType::f32, scores, Mode::evaluate, "").graph
                     : build_loss(spec, kSmallest, DType::f32, 1, Mode::evaluate, "loss");
 }

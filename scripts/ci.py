@@ -164,6 +164,13 @@ SUITES = (
     ("export_test", ("src/tools/*", "src/formats/*")),
     ("run_folder_test", under("runs", "files")),
     ("changes_test", under("runs", "files")),
+    ("fit_test", ("src/cli/plan/fit*", "src/models/shapes*", *under("hub"))),
+    ("first_contact_test", ("src/cli/*.cc", "src/advise/*")),
+    ("doctor_test", ("src/fleet/doctor/*", "tests/doctor/*")),
+    ("divided_weights_test", ("src/train/gradient_sums*", "src/passes/gather_weights*", *under("ranks"))),
+    ("seq2seq_test", ("src/models/t5*", "src/infer/*")),
+    ("adapters_test", ("src/passes/*adapter*", "src/passes/lora*", "src/weights/*adapter*")),
+    ("lengths_test", ("src/data/batch/*",)),
 )
 # As FAMILY_CASES of tests/parity/run.py are called, and files of src/models.
 FAMILIES = ("llama", "mistral", "qwen", "smollm", "gemma", "olmo", "granite", "ministral", "phi")

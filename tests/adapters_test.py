@@ -5,6 +5,7 @@ import struct
 import unittest
 
 from command_run import CommandTest, ROOT, assert_curves_agree, output, run
+from shard import SuiteLoader
 
 WAYS = {
     "patterns": {"r": 4, "rank_pattern": {"q_proj": 2, r"layers\.1\..*": 3}, "alpha_pattern": {"v_proj": 4}},
@@ -205,4 +206,4 @@ class Adapters(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("adapters_test"))

@@ -10,6 +10,7 @@ import command_run
 from command_run import losses_of, output, run
 from divided_gradients_test import FEW, ONE, SHORT, DividedTest, is_my_cell
 from several_devices_test import CLASSES, LARGE, LONG, LORA, MPIRUN, PLUGIN, STEPS, WIDE
+from shard import SuiteLoader
 from small_models import GLA, T5, TODAY, steps, tiny_recipe
 
 UNTIED = {**WIDE, "tie_word_embeddings": False}
@@ -136,4 +137,4 @@ class DividedWeights(DividedTest):
 
 
 if __name__ == "__main__":
-    command_run.main()
+    command_run.main(testLoader=SuiteLoader("divided_weights_test", ("assert_same_run",)))

@@ -13,6 +13,7 @@ import unittest
 from pathlib import Path
 
 from command_run import PLIMSOLL, ROOT, CommandTest, output, run
+from shard import SuiteLoader
 
 CORPUS = ROOT / "tests/doctor"
 EXPECTED = json.loads((CORPUS / "expected.json").read_text())
@@ -511,4 +512,4 @@ class Length(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("doctor_test"))

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import small_models
 from command_run import CommandTest, finished_run, output, PLIMSOLL, ROOT, run
+from shard import SuiteLoader
 
 FACTS = "demo/data/facts/train.parquet"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -846,4 +847,4 @@ class SmallThings(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("first_contact_test"))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import command_run
 from command_run import ROOT, not_sanitized, output, run
+from shard import SuiteLoader
 
 LIBRARY = Path(sys.argv.pop(1)).resolve()
 SHAPES = [json.loads(line) for line in (ROOT / "src/models/model-shapes.jsonl").read_text().splitlines()]
@@ -334,4 +335,4 @@ class StatedRows(FitCase):
 
 
 if __name__ == "__main__":
-    command_run.main()
+    command_run.main(testLoader=SuiteLoader("fit_test"))

@@ -9,7 +9,7 @@ import unittest
 
 LIBRARIES = []
 # Host code of headers that know neither compiler: the same whoever compiled it.
-SHARED = re.compile(r"plimsoll::(\w*Error::~\w*Error\(|PreferenceCall::PreferenceCall\(|LossOperands<float>::LossOperands\(|delta_gpu_forward\()"
+SHARED = re.compile(r"plimsoll::(\w*Error::~\w*Error\(|PreferenceCall::PreferenceCall\(|LossOperands<float>::LossOperands\(|delta_gpu_(forward|backward)\()"
                     r"|^float\* plimsoll::Binding::output<float, plimsoll::operand::\w+::Out>\("
                     r"|^(float|float const|unsigned (?:char|short))\* plimsoll::(updated|gradient)_slice<[a-z ]+>\("
                     r"|^plimsoll::\w+<[a-z, ]+> plimsoll::\w+_args<[a-z, ]+>\(plimsoll::Binding const&\)$")

@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 
 from command_run import ROOT, assert_curves_agree, output, run
+from shard import SuiteLoader
 
 LIMIT = 256
 ROWS = 96
@@ -251,4 +252,4 @@ class CountsTest(RowsTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("lengths_test"))

@@ -6,6 +6,7 @@ import unittest
 
 from command_run import CommandTest, PLIMSOLL, ROOT, assert_same_bits_in_little_memory, assert_splits_agree, output, run
 from scores_test import lines, names_in
+from shard import SuiteLoader
 from small_models import T5 as CONFIG, pairs, sentence, sources as rows, texts, write_rows
 
 CHATLM = {**CONFIG, "d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 10, "num_decoder_layers": 10, "num_heads": 12,
@@ -308,4 +309,4 @@ class Seq2Seq(CommandTest):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(testLoader=SuiteLoader("seq2seq_test"))

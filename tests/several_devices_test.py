@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import time
@@ -335,6 +336,16 @@ class SeveralDevices(CommandTest):
             ranks = json.loads((self.folder / "sent/run.json").read_text())["ranks"]
             self.assertEqual([rank["sent_bytes"] for rank in ranks], [4 * planned] * 3)
             self.assertTrue(all(rank["sending_seconds"] > 0 for rank in ranks))
+
+    def test_the_folder_that_all_runs_of_a_user_share_is_not_taken(self):
+        """Open MPI's: a run that ends removes it while another one begins."""
+        recipe = tiny_recipe(self.folder, WIDE, "apart", **{**LONG, "schedule": {"max_steps": 1}})
+        place = self.folder / "tmp"
+        place.mkdir()
+        shared = place / f"ompi.{socket.gethostname().split('.')[0]}.{os.getuid()}"
+        shared.write_text("")  # where that folder would be
+        output("train", recipe, "--devices", 2, "--threads", 1, "--quiet", env={**os.environ, "TMPDIR": str(place)})
+        self.assertEqual(list(place.iterdir()), [shared])
 
     def test_calibration_between_devices_is_what_a_plan_counts_with(self):
         environment = {**os.environ, "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}

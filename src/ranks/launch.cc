@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "base/environment.h"
 #include "base/format.h"
@@ -133,6 +134,29 @@ ExitCode code_of(int status) {
   return stop_requested != 0 ? ExitCode::interrupted : ExitCode::stopped;
 }
 
+// A folder of this run for the files of Open MPI's processes, unless one is named. All runs of a user share one by
+// default, which a run that ends removes while another begins: mpirun then says "Permission denied".
+class SessionFolder {
+ public:
+  SessionFolder() {
+    std::error_code failed;
+    std::string folder = (fs::temp_directory_path(failed) / "plimsoll-mpi-XXXXXX").string();
+    if (std::getenv(kVariable) != nullptr || failed || mkdtemp(folder.data()) == nullptr) return;
+    folder_ = folder;
+    setenv(kVariable, folder.c_str(), 1);
+  }
+  ~SessionFolder() {
+    std::error_code failed;
+    if (!folder_.empty()) fs::remove_all(folder_, failed);
+  }
+  SessionFolder(const SessionFolder&) = delete;
+  SessionFolder& operator=(const SessionFolder&) = delete;
+
+ private:
+  static constexpr const char* kVariable = "OMPI_MCA_orte_tmpdir_base";
+  std::string folder_;
+};
+
 }  // namespace
 
 ExitCode launch_ranks(int64_t ranks, const std::vector<std::string>& arguments) {
@@ -140,6 +164,8 @@ ExitCode launch_ranks(int64_t ranks, const std::vector<std::string>& arguments) 
   const std::vector<std::string> words = mpirun_words(open_mpi, ranks, arguments);
   if (open_mpi && !reads_siblings()) set_unless_set("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
   set_unless_set("OMPI_MCA_mpi_yield_when_idle", "1");
+  std::optional<SessionFolder> session;
+  if (open_mpi) session.emplace();
   listen();
   const pid_t child = fork();
   if (child < 0) throw StoppedError("devices: the system starts no more processes (ulimit -u limits them)");

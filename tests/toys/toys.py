@@ -61,7 +61,7 @@ void add_heavy(Update update) {
          [](Graph graph, const Context&) { return fold_halves(graph); },
          "before differentiate, whose halves of gradients are fewer so"},
 """),
-         ("src/passes/CMakeLists.txt", "choice_json.cc keep_frozen.cc", " fold_halves.cc"),
+         ("src/passes/CMakeLists.txt", "choice_json.cc gather_weights.cc keep_frozen.cc", " fold_halves.cc"),
          ("docs/reference/formats.md", "`quantise`, ", "`fold-halves`, "))),
     Toy("a model family", "qwen3", "toy", ("src/models/toy.cc",),
         (("src/models/families.def", "FAMILY(xlm_roberta)\n", "FAMILY(toy)\n"),

@@ -61,7 +61,7 @@ MUTANTS = {
     "a range of a file one element off": ("test_divided_states_give_the_bits", "plimsoll_weights", "src/weights/row_io.cc",
                                           "{ file->write(begin + start, piece); });", "{ file->write(begin + start + 4, piece.first(piece.size() - 4)); });"),
     "the first rank's share read by each": ("test_each_byte_of_the_weights", "plimsoll_weights", "src/weights/rank_reader.cc",
-                                            "const int64_t first = std::min(elements, rank * each);", "const int64_t first = std::min(elements, 0 * rank * each);"),
+                                            "ranks_.group().rank() * each);", "0 * ranks_.group().rank() * each);"),
 }
 
 

@@ -440,8 +440,7 @@ TEST_F(OtherTools, arguments_of_the_example_scripts_mean_what_these_do) {
   EXPECT_EQ(find_option("data.columns")
                 ->get(load(of_scripts + lengths + "text_column: a\nsummary_column: b\n").recipe),
             Json({{"prompt", "a"}, {"response", "b"}}));
-  EXPECT_THAT(error_of(of_scripts + lengths + "summary_column: b\n"),
-              HasSubstr("needs text_column too"));
+  EXPECT_THAT(error_of(of_scripts + lengths + "summary_column: b\n"), HasSubstr("needs text_column too"));
 }
 
 TEST_F(OtherTools, a_frozen_base_in_fp16_is_trained_in_the_type_of_autocast) {

@@ -41,8 +41,9 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
   EXPECT_EQ(error_of("method: {r: '8'}"),
             "q.yaml:2: method.r: expected a whole number from 1 to 8,192, found the quoted text '8'");
   EXPECT_EQ(error_of("method: lora"), "q.yaml:2: method: expected a map of keys, found 'lora'");
-  EXPECT_EQ(error_of("task: [sft]"),
-            "q.yaml:2: task: expected sft | pretrain | mlm | seq2seq | reward | classify | dpo, found a list");
+  EXPECT_EQ(
+      error_of("task: [sft]"),
+      "q.yaml:2: task: expected sft | pretrain | mlm | seq2seq | reward | classify | dpo, found a list");
   EXPECT_EQ(error_of("seed:"),
             "q.yaml:2: seed: expected a whole number from 0 to 9,007,199,254,740,992, found nothing");
   EXPECT_EQ(error_of("data: {shuffle: yes}"),

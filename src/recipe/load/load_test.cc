@@ -123,11 +123,12 @@ batch: {micro: auto}
 TEST_F(Load, errors_in_json_name_their_line) {
   const std::string file =
       write("q.json", "{\n\"model\": \"m\",\n\"seed\": -1\n,\n\"task\":\n\"x\", \"modle\": 1}");
-  EXPECT_EQ(error_of([&] { load_recipe(file); }),
-            file + ":3: seed: expected a whole number from 0 to 9,007,199,254,740,992, found '-1'\n" + file +
-                ":6: task: expected sft | pretrain | mlm | seq2seq | reward | classify | dpo, found the quoted "
-                "text 'x'\n" +
-                file + ":6: unknown key 'modle' (did you mean 'model'?)");
+  EXPECT_EQ(
+      error_of([&] { load_recipe(file); }),
+      file + ":3: seed: expected a whole number from 0 to 9,007,199,254,740,992, found '-1'\n" + file +
+          ":6: task: expected sft | pretrain | mlm | seq2seq | reward | classify | dpo, found the quoted "
+          "text 'x'\n" +
+          file + ":6: unknown key 'modle' (did you mean 'model'?)");
   EXPECT_THAT(error_of([&] { load_recipe(write("b.json", "{\n\"model\": \n}")); }),
               HasSubstr("b.json:3: not valid JSON: "));
 }

@@ -42,7 +42,7 @@ void RankReader::load_by(const PersistentState& state, const TableRow& row, int6
                          const std::function<void(ElementRange)>& load) {
   if (row.is_piece()) {
     const ElementRange own = state.range_of(row);
-    load(own);
+    ranks_.together([&] { load(own); });
     read_bytes_ += own.elements * stored_size;
     return;
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "data/files/cell.h"
 #include "files/json.h"
 
 namespace plimsoll {
@@ -42,6 +43,16 @@ void require_ready(const std::vector<int32_t>& ids, IdsAre are, int64_t vocab_si
         "{}: holds the {}{}, the model has the ids 0 to {}. The file was made for another tokenizer.",
         where(), labels ? "label " : "token id ", id, vocab_size - 1));
   }
+}
+
+void read_ready(const Row& row, int64_t vocab_size, const Where& where, Example& example) {
+  example.ids = row[0].ids;
+  example.labels = row.size() > 1 ? row[1].ids : example.ids;
+  if (example.labels.size() != example.ids.size())
+    throw DamagedError(formatted("{}: has {} input_ids and {} labels. Give one label per id, -100 for none.",
+                                 where(), example.ids.size(), example.labels.size()));
+  require_ready(example.ids, IdsAre::tokens, vocab_size, where);
+  require_ready(example.labels, IdsAre::labels, vocab_size, where);
 }
 
 void drop_padding(std::optional<int64_t> padding, std::vector<int32_t>& ids) {

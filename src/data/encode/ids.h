@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/encode/example.h"
+#include "data/files/data_file.h"
 
 namespace plimsoll {
 
@@ -16,6 +17,9 @@ std::vector<int32_t> ready_ids(const nlohmann::ordered_json& list, int64_t vocab
 // Throws DamagedError for an id of a file that the model does not have; a label may be kIgnoreLabel too.
 enum class IdsAre : uint8_t { tokens, labels };
 void require_ready(const std::vector<int32_t>& ids, IdsAre are, int64_t vocab_size, const Where& where);
+
+// Fills in the ids of a row, and its labels, which are the ids where the row has none. Throws DamagedError.
+void read_ready(const Row& row, int64_t vocab_size, const Where& where, Example& example);
 
 // Throws UsageError for an id of the tokenizer that the model does not have: the tokenizer is another
 // model's, which is no fault of the row. A vocabulary of 0 is not known, and nothing is checked.

@@ -17,7 +17,7 @@ class MaskedEncoder : public RowEncoder {
 
   void encode(const Row& row, const Where& where, Example& example) const override {
     if (rows_.ready)
-      read_ready(row, where, example);
+      encode_ready(row, where, example);
     else
       encode_text(row[0].text, where, example);
     const auto wanted = std::count_if(example.labels.begin(), example.labels.end(),
@@ -54,19 +54,11 @@ class MaskedEncoder : public RowEncoder {
   }
 
   // Labels of a row say what is to be guessed.
-  void read_ready(const Row& row, const Where& where, Example& example) const {
-    example.ids = row[0].ids;
-    const bool labelled = row.size() > 1;
-    example.labels = labelled ? row[1].ids : example.ids;
-    if (example.labels.size() != example.ids.size())
-      throw DamagedError(
-          formatted("{}: has {} input_ids and {} labels. Give one label per id, -100 for none.", where(),
-                    example.ids.size(), example.labels.size()));
-    require_ready(example.ids, IdsAre::tokens, rows_.vocab_size, where);
-    require_ready(example.labels, IdsAre::labels, rows_.vocab_size, where);
+  void encode_ready(const Row& row, const Where& where, Example& example) const {
+    read_ready(row, rows_.vocab_size, where, example);
     example.whole_length = std::ssize(example.ids);
     cut_sequence(rows_.cut, where, example);
-    if (!labelled) leave_out_special(example);
+    if (row.size() == 1) leave_out_special(example);
   }
 
   void leave_out_special(Example& example) const {

@@ -55,7 +55,7 @@ SOURCES = $(shell git ls-files '*.cc' '*.h' '*.cu')
 
 # The program alone; tests and benches are built by those that run them.
 build: setup
-	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE $(CMAKE_FLAGS)
+	cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release --log-level=NOTICE -DPLIMSOLL_LEFT_OUT= $(CMAKE_FLAGS)
 	cmake --build build --target plimsoll -j $(JOBS)
 
 # PREFIX (/usr/local) is where it will be used, DESTDIR a folder to put in front of it for packages.

@@ -201,7 +201,7 @@ PARTS = (
     *(part for name, touched_by in SAMPLES for part in slices("samples", name, touched_by)),
     *(part for name, touched_by in SUITES for part in slices("suites", name, (f"tests/{name}.py", "tests/command_run.py", *touched_by))),
     *(Part("isas", f"{shard}/{SHARDS}", shard, KERNELS, (*GPU_ALONE, "src/ops/*_test.cc")) for shard in range(SHARDS)),
-    *(Part("sanitize", folder, shard, under(folder), GPU_ALONE if folder == "ops" else (), third)
+    *(Part("sanitize", folder, shard, ("tests/harness/*",) if folder == "tests" else under(folder), GPU_ALONE if folder == "ops" else (), third)
       for shard, lists in enumerate(SANITIZED) for third, folders in enumerate(lists) for folder in folders),
     Part("sanitize", "fuzz", 1, ("tests/fuzz/*", *under("files", "formats", "unicode", "tokenizer", "recipe", "jinja", "chat", "data", "fleet", "report"))),
     Part("sanitize", "programs", 1, ("tests/bad_input_test.py", "tests/faults/*", "src/files/*", "src/formats/*")),
@@ -333,7 +333,7 @@ def stages(choice):
     if parts["parity"]:
         yield "parity", [["make", "parity", f"PARITY={' '.join(parts['parity'])}", flags]]
     if parts["demo"]:
-        yield "demo", [["make", "demo", flags]]
+        yield "demo", [["make", "-o", "build", "demo"]]  # which the stage build has made, and parity makes at the same time
     if parts["kernels"]:
         yield "kernels", [["make", "kernels", f"KERNELS_FOR={';'.join(parts['kernels'])}"]]
 

@@ -586,4 +586,4 @@ class SmallRuns(FolderTest):
 
 if __name__ == "__main__":
     PLIMSOLL = Path(sys.argv.pop(1)).resolve()
-    unittest.main(testLoader=SuiteLoader("budget_test", ("is_mine",)))
+    unittest.main(testLoader=SuiteLoader("budget_test", ("is_mine", "self.check(")))

@@ -9,7 +9,7 @@ import unittest
 import command_run
 from command_run import losses_of, output, run
 from divided_gradients_test import FEW, ONE, SHORT, DividedTest, is_my_cell
-from several_devices_test import CLASSES, LONG, LORA, MPIRUN, PLUGIN, STEPS, WIDE
+from several_devices_test import CLASSES, LONG, LORA, MPIRUN, PLUGIN, QLORA, STEPS, WIDE
 from shard import SuiteLoader
 from small_models import GLA, T5, TODAY, steps, tiny_recipe
 
@@ -84,12 +84,13 @@ class DividedWeights(DividedTest):
     def test_a_run_begins_with_a_saved_model_of_which_each_process_reads_its_part(self):
         output("train", tiny_recipe(self.folder, WIDE, "made", schedule={"max_steps": 1}), "--quiet")
         made = {"init": "weights", "model": str(self.folder / "made")}
-        found = []
-        for shard in ("gradients", "weights"):
-            recipe = tiny_recipe(self.folder, WIDE, shard, **{**LONG, **SHORT, **made, "memory": {"shard": shard, "loss_chunk": 64}})
-            output("train", recipe, "--devices", 3, "--threads", 1, "--quiet")
-            found.append((self.files_of(shard, 6), sum(rank["loaded_bytes"] for rank in self.record_of(shard, 3)["ranks"])))
-        self.assertTrue(found[0] == found[1])  # each byte is read by one of them
+        for settings in ({}, QLORA):
+            found = []
+            for shard in ("gradients", "weights"):
+                recipe = tiny_recipe(self.folder, WIDE, shard, **{**LONG, **SHORT, **made, **settings, "memory": {"shard": shard, "loss_chunk": 64}})
+                output("train", recipe, "--devices", 3, "--threads", 1, "--quiet", "--overwrite")
+                found.append((self.files_of(shard, 6), sum(rank["loaded_bytes"] for rank in self.record_of(shard, 3)["ranks"])))
+            self.assertTrue(found[0] == found[1], settings)  # each byte is read by one of them
 
     def test_a_run_goes_on_in_any_stage_on_any_number_of_devices(self):
         settings = {**LONG, **FEW, "save": {"every": 5, "keep": "all"}}

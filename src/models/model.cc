@@ -84,7 +84,7 @@ WordsHead words_head(ModelBuilder& b, TensorId h_TH) {
   }
   if (!spec.tied_head)
     throw UsageError(formatted(
-        "a {} whose head for masked words is not its table of embeddings (tie_word_embeddings: false) is not supported",
+        "masked language modelling with untied embeddings (tie_word_embeddings: false) is not supported for a {}",
         spec.architecture));
   const ParameterInfo& facts = spec.encoder->fresh_words ? kScoreBias : kBias;
   WordsHead head{

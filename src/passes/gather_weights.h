@@ -1,4 +1,4 @@
-// Several ranks keep of the layers' weights their own piece alone (ZeRO stage 3).
+// Each of several ranks keeps only its own piece of the layers' weights (ZeRO stage 3).
 #pragma once
 
 #include "graph/graph.h"

@@ -148,7 +148,7 @@ class LoraPass {
   void adapt_fused_head(Op head) {
     if (head.has_input(head_operands(head).bias))
       throw UsageError(formatted(
-          "method.targets: {} is the head for masked words, of which an adapter is not supported; leave it out",
+          "method.targets: {} is the output layer of the masked language modelling head; adapters on it are not supported: leave it out",
           head.scope.text()));
     begin(head, head.attrs.contains("rows_of") ? static_cast<AxisId>(head.attr_int("rows_of")) : head.axis);
     const AdapterRules::Size size = rules_.size_of(head.scope);

@@ -54,8 +54,9 @@ Tensor rank_piece(const Tensor& tensor, int64_t elements);
 // small to be cut; else all of it. Tables of words, heads, vectors, adapters and what is saved with them stay whole.
 Tensor divided_weight(const Tensor& weight, const Sharding& sharding);
 
-// Appends the update of `weight` (all of it, or a rank's piece), its gradient and (unless kNoTensor) the norm that clips it given: its
-// tensor, its states and its master copy are added to `update`: where ranks divide states, a rank's pieces of them.
+// Appends the update of `weight` (all of it, or a rank's piece), its gradient and (unless kNoTensor) the norm that
+// clips it given: its tensor, its states and its master copy are added to `update`: where ranks divide states, a
+// rank's pieces of them.
 void add_update(Graph& update, const Tensor& weight, TensorId gradient, TensorId norm,
                 const TrainPrecision& precision, const OptimizerOptions& options,
                 const Sharding& sharding = {});

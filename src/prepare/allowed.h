@@ -21,8 +21,8 @@ struct AllowedPlan {
 };
 
 // Keeps the recipe as it is where some variant of it fits, and where none of the allowed means helps: then
-// the plan does not fit. Otherwise several devices divide gradients too, and then weights, unless memory.shard is stated; else takes as
-// few means as will do; of equally many, the fastest.
+// the plan does not fit. Otherwise several devices divide gradients too, and then weights, unless memory.shard is
+// stated; else takes as few means as will do; of equally many, the fastest.
 AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout = {}, bool names_knee = false,
                          const std::function<void(size_t, size_t)>& progress = {});

@@ -136,9 +136,8 @@ EncodeConversation conversations_of(const Resolved& resolved, const DataSetup& d
 // Hides words behind the tokenizer's mask.
 void take_masks(const Recipe& recipe, const DataSetup& data, RowEncoding& rows) {
   if (!data.tokenizer)
-    throw UsageError(
-        recipe.model +
-        ": has no tokenizer.json or vocab.txt, which task: mlm takes the token from that hides words");
+    throw UsageError(recipe.model +
+                     ": has no tokenizer.json or vocab.txt; task: mlm needs the tokenizer's mask token");
   if (!data.special.mask)
     throw UsageError(
         recipe.model +

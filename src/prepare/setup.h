@@ -51,7 +51,8 @@ void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& targ
 // The parts that the devices of the recipe divide among themselves.
 ShardStage shard_stage(const Recipe& recipe);
 
-// The key of what begins by whole weights, "method.dora: true", so that devices cannot divide these; empty: nothing does.
+// The setting that computes with whole weights before training, such as "method.dora: true": devices cannot divide
+// weights then. Empty where nothing does.
 std::string needs_whole_weights(const Recipe& recipe);
 
 struct MachineOptions {

@@ -498,6 +498,9 @@ TEST_F(OtherTools, stages_and_strategies_say_what_several_devices_divide) {
   EXPECT_EQ(of_trl("fsdp: [shard_grad_op, auto_wrap]\n").first, "gradients");
   EXPECT_EQ(of_trl("fsdp: no_shard\n").first, "none");
   EXPECT_EQ(of_trl("fsdp: ''\nfsdp_config:\n").first, "auto");
+  EXPECT_EQ(of_trl("fsdp: []\nfsdp_config: {min_num_params: 0, xla: false}\n").first, "auto")
+      << "as transformers writes it";
+  EXPECT_THAT(error_of(trl + "fsdp: hybird auto_wrap\n"), HasSubstr("'hybird' is no strategy of FSDP"));
   EXPECT_EQ(of_trl("fsdp: true\nfsdp_config: {reshard_after_forward: false, min_num_params: 0}\n").first,
             "gradients");
   EXPECT_EQ(of_trl("fsdp: full_shard offload\nmemory: {disk: 4GiB}\n"),

@@ -219,11 +219,7 @@ bool ReferenceLogProbs::compute(Of of, const RunPlace& place, Loader& loader,
   loader.start({});
   while (const EffectiveBatch* batch = loader.next()) {
     steps.cut(*batch);
-    std::optional<RunRanks::Exchange> gathering;
-    if (program.gathers()) {
-      ranks.meet({});
-      gathering.emplace(ranks);
-    }
+    auto gathering = program.begin();
     const bool done = compute_batch(of, {program, writer, steps}, *batch, interrupted, begin_once);
     if (gathering) gathering->done();
     if (ranks.is_alone() ? !done : !exchange(of, *batch, ranks, !done)) return false;

@@ -88,6 +88,12 @@ GatheringProgram::GatheringProgram(const RunPlace& place, const char* name)
   check_internal(!gathers() || place.sum != nullptr, "a program gathers weights, and nothing exchanges them");
 }
 
+std::optional<RunRanks::Exchange> GatheringProgram::begin() {
+  if (!gathers()) return std::nullopt;
+  ranks_.meet({});
+  return RunRanks::Exchange(ranks_);
+}
+
 int64_t GatheringProgram::rounds(int64_t own) { return gathers() ? most_of(ranks_.group(), own) : own; }
 
 std::span<const float> read_scores(const PersistentState& state, std::vector<float>& to) {
@@ -281,11 +287,7 @@ void RunEvaluation::run_batch(const EffectiveBatch& batch, int64_t before, bool&
   const Executor& program = program_.executor();
   BatchWriter writer(program, plan_.request.workload.experiment.model);
   steps_.cut(batch);
-  std::optional<RunRanks::Exchange> exchange;
-  if (program_.gathers()) {
-    ranks_.meet({});
-    exchange.emplace(ranks_);
-  }
+  auto exchange = program_.begin();
   const int64_t rounds = program_.rounds(steps_.count());
   for (int64_t i = 0; i < steps_.count(); ++i) {
     const MicroBatch& micro = steps_.fill(i);

@@ -53,6 +53,8 @@ class GatheringProgram {
 
   [[nodiscard]] const Executor& executor() const { return executor_; }
   [[nodiscard]] bool gathers() const { return !own_.ops().empty(); }
+  // Ranks meet if it gathers, and exchange data until the result's done().
+  [[nodiscard]] std::optional<RunRanks::Exchange> begin();
   // The runs of a rank that has `own` batches: where it gathers, the most of any rank.
   [[nodiscard]] int64_t rounds(int64_t own);
 

@@ -27,8 +27,9 @@ RankShare RankReader::share_of(int64_t elements) const {
 
 void RankReader::load(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
                       std::span<std::byte> staging) {
-  // A master's values are those of its weight.
-  load_by(state, row, row.is_piece() && row.role == Role::master ? 0 : size_of(stored.entry->dtype),
+  // The piece of a master that begins as its weight is read from that weight's bytes, which count once.
+  const bool counts_already = row.is_piece() && row.role == Role::master && stored.entry->name != row.name;
+  load_by(state, row, counts_already ? 0 : size_of(stored.entry->dtype),
           [&](ElementRange own) { load_part(state, row, own, stored, staging); });
 }
 

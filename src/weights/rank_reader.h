@@ -40,8 +40,8 @@ class RankReader {
   // Both outlive it; `sum` has the staging.
   RankReader(RunRanks& ranks, OrderedSum& sum) : ranks_(ranks), sum_(sum) {}
 
-  // A tensor of a file, as load_row() (weights/row_io.h): of one that every rank has all of each reads its share, and all
-  // throw where one fails; of one that ranks divide each reads its piece.
+  // Loads a file's tensor as load_row() (weights/row_io.h) does. If every rank has all of it, each reads a share and
+  // sends it to the others; if ranks divide it, each reads its own piece. All throw where one fails.
   void load(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
             std::span<std::byte> staging);
   // The file's bytes as they are; as load_part_bytes().

@@ -186,7 +186,8 @@ void copy_tensor(const StoredTensor& from, SafetensorsWriter& writer, std::strin
   }
 }
 
-// Rows to export (all but what ranks divide, which each of them writes by itself) under the names that `rename` gives them, and what `from` copies, null: nothing.
+// Rows to export under the names that `rename` gives them (what ranks divide is left out: each writes its piece), and
+// what `from` copies, null: nothing.
 template <class Rename>
 std::optional<uint32_t> write_rows(const PersistentState& state, const std::vector<const TableRow*>& rows,
                                    const fs::path& file, Rename rename, const SavedFrom* from = nullptr) {
@@ -633,7 +634,8 @@ std::optional<uint32_t> write_adapter(const PersistentState& state, const LoraOp
   config["task_type"] = !heads.empty()                                   ? "SEQ_CLS"
                         : from.config.value("is_encoder_decoder", false) ? "SEQ_2_SEQ_LM"
                                                                          : "CAUSAL_LM";
-  if (hides_words(from.config)) config["task_type"] = nullptr;  // PEFT has none
+  if (hides_words(from.config))
+    config["task_type"] = nullptr;  // PEFT has none; of the saved model (describe_head)
   write_file_atomically(to / "adapter_config.json", config.dump(2) + "\n");
   write_kept(from.files, to);
   return write_rows(state, without_value_head(adapter_rows(state)), to / "adapter_model.safetensors",

@@ -251,7 +251,7 @@ void Loader::prepare(const DataPosition& position, EffectiveBatch& batch) {
   batch.clear();
   const DataPosition end = options_.joined ? add_joined(position, batch) : add_rows(position, batch);
   if (batch.damaged_rows() > 0 && first_damage_.empty()) first_damage_ = batch.first_damage();
-  epoch_has_targets_ = epoch_has_targets_ || batch.target_tokens() > 0;
+  epoch_has_targets_ = epoch_has_targets_ || batch.sequences() > 0;  // of masked words none may be drawn
   batch.ends_epoch = end.index == rows();
   batch.next = batch.ends_epoch ? DataPosition{position.epoch + 1, 0} : end;
   if (batch.ends_epoch && !epoch_has_targets_ && options_.joined && first_damage_.empty())

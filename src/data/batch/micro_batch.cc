@@ -66,7 +66,7 @@ void MicroBatch::append(std::span<const int32_t> ids, std::span<const int32_t> a
                  "a sequence does not fit into its micro-batch");
   const auto offset = static_cast<std::ptrdiff_t>(start);
   std::copy(ids.begin(), ids.end(), input_ids.begin() + offset);
-  // The last position has no next token: its label stays ignored.
+  // Shifted, the last position has no next token: its label stays ignored.
   const auto read = aligned_labels.subspan(static_cast<size_t>(shift_));
   std::copy(read.begin(), read.end(), labels.begin() + offset);
   std::iota(positions.begin() + offset, positions.begin() + offset + static_cast<std::ptrdiff_t>(ids.size()),

@@ -10,8 +10,8 @@
 
 namespace plimsoll {
 
-// Encodes a row of a unit, by its number there, as `visit` reads it. Throws DamagedError for one that cannot be read, or marks it
-// in `example` where damaged rows are to be skipped.
+// Encodes a row of a unit, by its number there, as `visit` reads it. Throws DamagedError for one that cannot be read,
+// or marks it in `example` where damaged rows are to be skipped.
 void encode_row_of(const Block& unit, int64_t row, const RowVisit& visit, RowErrors on_error,
                    const ExampleEncoder& encoder, Row& cells, Example& example);
 

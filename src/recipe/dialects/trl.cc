@@ -132,11 +132,36 @@ void combine_blocks(Layer& layer) {
   layer.emit("data.max_length", block->value, {block});
 }
 
+// transformers' run_mlm.py, alone in having these keys.
+void combine_masks(Layer& layer) {
+  const Said* probability = layer.part("@mlm_probability");
+  const Said* by_line = layer.part("@line_by_line");
+  const std::string script = own_script(layer);
+  const bool is_mlm = script == "run_mlm.py" || script == "run_mlm_no_trainer.py";
+  const bool starts = is_mlm && layer.says({kProgramPart});
+  if (layer.says({"@mlm_probability"})) {
+    layer.emit("task", "mlm", {probability});
+    layer.emit("mlm.probability", probability->value, {probability});
+  } else if (starts) {
+    layer.emit("task", "mlm", {layer.part(kProgramPart)});
+  }
+  if (layer.says({"@line_by_line"}))
+    layer.ignore(*by_line, is_off(by_line->value) ? "off: data.packing: joined joins texts"
+                                                  : "each row is a text by itself, as here");
+  if (starts && (by_line == nullptr || is_off(by_line->value)))
+    layer.refuse_until_later(*layer.part(kProgramPart),
+                             "joins texts and cuts them into blocks without --line_by_line: --set "
+                             "data.packing=joined --set data.max_length=N says it, --set data.packing=false "
+                             "reads each text by itself",
+                             "data.packing");
+}
+
 }  // namespace
 
 void combine_trl(Layer& layer) {
   if (layer.tool() != Tool::trl) return;
   combine_blocks(layer);
+  combine_masks(layer);
   const Said* chat = layer.part("@chat_template");
   if (layer.says({"@chat_template"})) {
     const bool is_jinja =

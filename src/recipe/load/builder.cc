@@ -382,9 +382,13 @@ void RecipeBuilder::check_masks(const Recipe& recipe) {
   if (recipe.data.format && *recipe.data.format != RowFormat::text &&
       *recipe.data.format != RowFormat::input_ids)
     conflict("data.format", "task: mlm reads text or input-ids");
-  if (recipe.mlm.mask + recipe.mlm.random > 1)
-    conflict("mlm.random", formatted("with mlm.mask: {} they are more than 1, which is all of them",
-                                     to_yaml(find_option("mlm.mask")->get(recipe))));
+  if (recipe.mlm.mask + recipe.mlm.random > 1) {
+    const bool random = given_.contains("mlm.random");
+    const char* other = random ? "mlm.mask" : "mlm.random";
+    conflict(random ? "mlm.random" : "mlm.mask",
+             formatted("with {}: {} they are more than 1, which is all of them", other,
+                       to_yaml(find_option(other)->get(recipe))));
+  }
   if (recipe.memory.keep_frozen == KeepFrozen::on)
     conflict("memory.keep_frozen", "is not supported with task: mlm, which hides other words in every epoch");
 }

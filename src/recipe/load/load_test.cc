@@ -206,6 +206,15 @@ TEST_F(Load, a_stated_precision_is_told_from_the_default) {
   EXPECT_FALSE(states({"model=m", "precision=bf16", "precision=null"}));
 }
 
+TEST_F(Load, shares_of_masked_words_are_not_more_than_all) {
+  const auto of = [&](const std::string& mlm) {
+    return error_of([&] { load_recipe(write("q.yaml", "model: m\ntask: mlm\nmlm: " + mlm + "\n")); });
+  };
+  EXPECT_THAT(of("{mask: 0.95}"), HasSubstr("mlm.mask: with mlm.random: 0.1 they are more than 1"));
+  EXPECT_THAT(of("{mask: 0.5, random: 0.6}"),
+              HasSubstr("mlm.random: with mlm.mask: 0.5 they are more than 1"));
+}
+
 TEST_F(Load, tf32_is_a_part_of_the_precision_that_is_not_told_where_it_is_off) {
   const auto precision = [](const std::string& value) {
     return find_option("precision")

@@ -45,7 +45,12 @@ class Reader {
       return;
     }
     const Strategy* strategy = find_strategy(node);
-    if (strategy == nullptr) return;
+    if (strategy == nullptr) {
+      is_refused = true;
+      return layer_.refuse_until_later(
+          said, formatted("'{}' is no strategy of FSDP: full_shard, shard_grad_op, no_shard", node.text),
+          "memory.shard");
+    }
     if (strategy->stage >= 0) {
       division.stage = strategy->stage;
       return;
@@ -81,7 +86,8 @@ void read_words(Reader& reader, const Said& said) {
   for (const std::string& word : words) {
     if (word == "offload") reader.division.states = reader.division.weights = true;
     const Node node = scalar_at(value, word);
-    if (!read_foreign_flag(node)) reader.take_strategy(said, node);
+    const bool is_other = word == "offload" || word == "auto_wrap" || read_foreign_flag(node);
+    if (!is_other) reader.take_strategy(said, node);
   }
 }
 
@@ -112,7 +118,10 @@ void read_settings(Reader& reader, const Said& said, const Node& config) {
 // accelerate has a section of FSDP in files for other kinds of launches, too.
 bool is_of_fsdp(const Layer& layer) {
   const Said* type = layer.part("@distributed");
-  return type == nullptr || type->value.is_word("FSDP");
+  if (type != nullptr) return type->value.is_word("FSDP");
+  // transformers writes the defaults of fsdp_config with `fsdp: []`, which is off.
+  const Said* words = layer.part("@fsdp");
+  return words == nullptr || !is_off(words->value);
 }
 
 bool is_ddp(const Said* type) { return type != nullptr && type->value.text.starts_with("MULTI_"); }

@@ -25,8 +25,7 @@ void ignore_idle(Layer& layer, const std::vector<const Said*>& used) {
     if (said == nullptr || !layer.says({name}) || std::find(used.begin(), used.end(), said) != used.end())
       continue;
     const bool is_idle = is_off(said->value);
-    layer.ignore(*said, is_idle ? "off, as here" : "one device: nothing is launched, sharded or exchanged",
-                 is_idle);
+    layer.ignore(*said, is_idle ? "off, as here" : "another key says what several devices divide", is_idle);
   }
 }
 

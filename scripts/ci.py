@@ -156,6 +156,7 @@ SUITES = (
     ("data_test", under("data")),
     ("several_devices_test", ("src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),
     ("divided_gradients_test", ("src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),
+    ("cards_as_ranks_test", ("src/train/gradient_sums*", "src/runtime/device_bytes*", *under("ranks"))),
     ("queue_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("queue_trainings_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("keep_frozen_test", ("src/passes/keep_frozen*", "src/passes/adapter_rules*", "src/passes/name_pattern*")),

@@ -618,8 +618,7 @@ class Refused(CommandTest):
         self.assertNotIn("libmpi", needed)
 
     def test_what_several_devices_cannot_do_is_refused_by_name(self):
-        for words, name in ((("--device", "card", "--memory", "8GiB"), "a GPU (device)"), (("--device", "emulated"), "device: emulated"),
-                            (("--set", "memory.keep_frozen=on"), "memory.keep_frozen: on"),
+        for words, name in ((("--set", "memory.keep_frozen=on"), "memory.keep_frozen: on"),
                             (("--set", "memory.shard=states", "--set", "optimizer.name=adafactor"), "memory.shard: states with optimizer.name: adafactor")):
             recipe = tiny_recipe(self.folder, LLAMA, "run")
             errors = output("plan", recipe, "--devices", 2, *words, code=2)

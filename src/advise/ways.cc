@@ -270,11 +270,13 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refu
   }
   Changes changes;
   const int64_t processes = request.target.budget.sharing;
-  if (refusal.of_memory() != nullptr) changes.push_back({"memory.device", neat_size(processes * least)});
+  // A card is one process's, and a CPU's memory is that of all.
+  if (refusal.of_memory() != nullptr)
+    changes.push_back({"memory.device", neat_size(request.target.own_memory ? least : processes * least)});
   if (refusal.lacks_disk())
     changes.push_back({"memory.disk", neat_size(processes * refusal.planned.disk_bytes)});
   if (changes.empty() && refusal.lacks_host())
-    changes.push_back({"memory.host", neat_size(refusal.planned.host_bytes)});
+    changes.push_back({"memory.host", neat_size(processes * refusal.planned.host_bytes)});
   if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", smallest);
 }
 

@@ -47,9 +47,10 @@ BoundCall with_weight_types(const GpuBinding& b, DType dtype, DType weight, Make
 }
 
 // For kernels: whether a gradient is overwritten, by the first writer of the first micro-step of an effective
-// batch.
+// batch, or of each micro-step.
 PL_BOTH bool overwrites_gradient(int64_t accumulate, const double* step) {
-  return accumulate == 0 && step_value(step, StepValue::first_micro_step) == 1.0;
+  return accumulate == kOverwritesEach ||
+         (accumulate == kOverwritesFirst && step_value(step, StepValue::first_micro_step) == 1.0);
 }
 
 }  // namespace PLIMSOLL_GPU

@@ -27,7 +27,7 @@ inline constexpr const char* kStepTensor = "step";
 
 // The values of attribute `accumulate`, by which an op writes a weight's gradient: the first writer of a program
 // overwrites it in the first micro-step and adds later, others always add. Where gradients are reduced in every
-// micro-step, the first writer overwrites in each (on CPUs).
+// micro-step, the first writer overwrites in each.
 inline constexpr int64_t kOverwritesFirst = 0, kAlwaysAdds = 1, kOverwritesEach = 2;
 
 static_assert(static_cast<int>(StepValue::further_axes) + 2 * (kMostAxes - 1) <=

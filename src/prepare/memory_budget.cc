@@ -105,6 +105,13 @@ void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& ca
       limit_to_free(memory.device.kind != Kind::bytes, here->free_bytes, budget);
 }
 
+// ", divided among 3 processes", of one budget of the machine's.
+std::string shared_words(int64_t devices, int64_t nodes, int64_t sharing) {
+  if (devices == 1) return "";
+  if (nodes > 1) return formatted(", of each of {} nodes, divided among its {} processes", nodes, sharing);
+  return formatted(", divided among {} processes", devices);
+}
+
 // On one device a tier says which of states, gradients and weights leave it (docs/explanation/planner.md).
 std::optional<OffloadParts> tier_parts(const std::string& tier) {
   if (tier == "deepspeed") return OffloadParts{};
@@ -147,8 +154,9 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card,
     read_card_budget(recipe, card, budget);
     // `auto` bounds nothing where the machine with the card is another one.
     if (!is_auto(memory.host) || recipe.device == DeviceChoice::cuda)
-      budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent);
-    budget.host_source = limit_source("memory.host", memory.host, usable);
+      budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent) / sharing;
+    budget.host_source =
+        limit_source("memory.host", memory.host, usable) + shared_words(recipe.devices, nodes, sharing);
     return budget;
   }
   refuse_host_budget(memory);
@@ -156,11 +164,7 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card,
   budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent) / sharing;
   budget.free_bytes /= sharing;
   budget.device_source = limit_source("memory", memory.device, usable);
-  if (nodes > 1)
-    budget.device_source +=
-        formatted(", of each of {} nodes, divided among its {} processes", nodes, sharing);
-  else if (recipe.devices > 1)
-    budget.device_source += formatted(", divided among {} processes", recipe.devices);
+  budget.device_source += shared_words(recipe.devices, nodes, sharing);
   budget.disk_in_memory = memory.disk_bytes > 0 && recipe.output && keeps_files_in_memory(*recipe.output);
   return budget;
 }

@@ -44,7 +44,7 @@ void refuse_with_several_devices(const Recipe& recipe, const DataSetup* data);
 
 struct PlannedMachine;
 // The link between the devices of the recipe: as stated, as measured on this machine, else a guess.
-Link link_of(const Recipe& recipe, const PlannedMachine& machine);
+Link link_of(const Recipe& recipe, const PlannedMachine& machine, const DeviceDescription& device);
 // The target's link, with the rate of what ops send over it.
 void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& target);
 

@@ -13,21 +13,6 @@ namespace {
                              recipe.devices, what, instead));
 }
 
-void refuse_device(const Recipe& recipe) {
-  switch (recipe.device) {
-    case DeviceChoice::automatic:
-      if (recipe.memory.gpu) refuse(recipe, "a GPU (memory.gpu)", "use device: cpu and leave memory.gpu out");
-      return;
-    case DeviceChoice::cpu:
-      return;
-    case DeviceChoice::card:
-    case DeviceChoice::cuda:
-      refuse(recipe, "a GPU (device)", "use device: cpu");
-    case DeviceChoice::emulated:
-      refuse(recipe, "device: emulated", "use device: cpu");
-  }
-}
-
 void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
   // Its averages of rows and columns, and the size of its updates, are of whole matrices.
   const bool divides = memory.shard >= ShardStage::states;
@@ -42,15 +27,16 @@ void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
 
 }  // namespace
 
-Link link_of(const Recipe& recipe, const PlannedMachine& machine) {
+Link link_of(const Recipe& recipe, const PlannedMachine& machine, const DeviceDescription& device) {
   if (machine.link > 0) return {machine.link, Link::Source::stated};
+  if (recipe.devices > 1 && recipe.is_of_card()) return {kLinkThroughHost * device.rates.host_copy};
   if (recipe.devices == 1 || machine.elsewhere) return {};
   const std::optional<double> measured = known_link(recipe.devices);
   return measured ? Link{*measured, Link::Source::measured} : Link{};
 }
 
 void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& target) {
-  target.link = link_of(recipe, machine);
+  target.link = link_of(recipe, machine, target.device);
   if (recipe.devices > 1)
     for (const char* op : {"reduce_scatter", "all_gather"})
       target.device.rates.ops.push_back({op, DType::f32, 0, {{1.0, target.link.bytes_per_second}}});
@@ -79,7 +65,6 @@ ShardStage shard_stage(const Recipe& recipe) {
 
 void refuse_with_several_devices(const Recipe& recipe, const DataSetup* data) {
   if (recipe.devices == 1) return;
-  refuse_device(recipe);
   refuse_memory(recipe.memory, recipe);
   if (recipe.devices > recipe.batch.effective)
     throw UsageError(

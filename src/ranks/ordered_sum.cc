@@ -44,6 +44,17 @@ void sum_halves(const std::byte* pieces, size_t ranks, size_t bytes, std::byte* 
   }
 }
 
+// Memory of this process.
+class OwnStaging final : public RankStaging {
+ public:
+  explicit OwnStaging(int64_t ranks) : bytes_(static_cast<size_t>(OrderedSum::staging_bytes(ranks))) {}
+  [[nodiscard]] std::span<std::byte> bytes() override { return bytes_; }
+  void settle() override {}
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
 size_t ranks_of(const Group& group) { return static_cast<size_t>(group.size()); }
 
 // The pieces of all parts, one behind the other: the place of the next byte.
@@ -103,10 +114,19 @@ void RankBytes::write(size_t at, std::span<const std::byte> from) const {
   std::ranges::copy(from, memory_.begin() + static_cast<ptrdiff_t>(at));
 }
 
-OrderedSum::OrderedSum(Group& group) : group_(group) {
-  if (group.is_alone()) return;
-  slice_.resize(static_cast<size_t>(staging_bytes(group.size()) / 2));
-  received_.resize(slice_.size());
+OrderedSum::OrderedSum(Group& group) : OrderedSum(group, std::make_unique<OwnStaging>(group.size())) {}
+
+OrderedSum::OrderedSum(Group& group, std::unique_ptr<RankStaging> staging)
+    : group_(group), staging_(std::move(staging)) {
+  const auto half = static_cast<size_t>(staging_bytes(group.size()) / 2);
+  check_internal(staging_->bytes().size() >= 2 * half, "a staging of ranks that is too small");
+  slice_ = staging_->bytes().first(half);
+  received_ = staging_->bytes().subspan(half, half);
+}
+
+std::span<std::byte> OrderedSum::staging() {
+  settle();
+  return slice_;
 }
 
 int64_t OrderedSum::staging_bytes(int64_t ranks) { return ranks == 1 ? 0 : 2 * ranks * kPieceBytes; }
@@ -125,6 +145,7 @@ void OrderedSum::add(std::span<const RankBytes> parts, DType dtype) {
   while (part < parts.size()) {
     const size_t first = part, first_at = at;
     size_t filled = 0;
+    settle();
     while (part < parts.size() && filled < slice_.size()) {
       const size_t bytes = std::min(parts[part].size() - at, slice_.size() - filled);
       parts[part].read(at, {slice_.data() + filled, bytes});
@@ -150,11 +171,12 @@ void OrderedSum::add_slice(size_t bytes, DType dtype) {
   const size_t unit = ranks * size_t{kUnit};
   const size_t piece = (bytes + unit - 1) / unit * size_t{kUnit};
   const size_t all = piece * ranks;
+  settle();
   std::fill(slice_.begin() + static_cast<ptrdiff_t>(bytes), slice_.begin() + static_cast<ptrdiff_t>(all),
             std::byte{0});
-  group_.exchange(std::span(slice_).first(all), std::span(received_).first(all));
+  group_.exchange(slice_.first(all), received_.first(all));
   sum_received(piece, dtype, slice_.data() + piece * static_cast<size_t>(group_.rank()));
-  group_.all_gather(std::span(slice_).first(all));
+  group_.all_gather(slice_.first(all));
   sent_bytes_ += static_cast<int64_t>(2 * piece * (ranks - 1));
 }
 
@@ -180,8 +202,10 @@ void OrderedSum::add_pieces(std::span<const RankPieces> parts, DType dtype) {
   const auto own = static_cast<size_t>(group_.rank());
   for (Place place; place.part < parts.size();) {
     const auto [end, bytes] = next(parts, place);
+    settle();
     for (size_t rank = 0; rank < ranks; ++rank) pack(parts, place, rank, slice_.data() + rank * bytes);
-    group_.exchange(std::span(slice_).first(ranks * bytes), std::span(received_).first(ranks * bytes));
+    settle();
+    group_.exchange(slice_.first(ranks * bytes), received_.first(ranks * bytes));
     sum_received(bytes, dtype, slice_.data());
     unpack(parts, place, own, slice_.data());
     sent_bytes_ += static_cast<int64_t>(bytes * (ranks - 1));
@@ -195,8 +219,10 @@ void OrderedSum::gather_pieces(std::span<const RankPieces> parts) {
   const auto own = static_cast<size_t>(group_.rank());
   for (Place place; place.part < parts.size();) {
     const auto [end, bytes] = next(parts, place);
+    settle();
     pack(parts, place, own, slice_.data() + own * bytes);
-    group_.all_gather(std::span(slice_).first(ranks * bytes));
+    settle();
+    group_.all_gather(slice_.first(ranks * bytes));
     for (size_t rank = 0; rank < ranks; ++rank)
       if (rank != own) unpack(parts, place, rank, slice_.data() + rank * bytes);
     sent_bytes_ += static_cast<int64_t>(bytes * (ranks - 1));

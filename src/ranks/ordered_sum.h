@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -11,7 +12,17 @@
 
 namespace plimsoll {
 
-// Bytes that have no address: on a disk.
+// The memory that a rank sends from and receives in. A card copies by itself between it and its own memory.
+class RankStaging {
+ public:
+  virtual ~RankStaging() = default;
+  [[nodiscard]] virtual std::span<std::byte> bytes() = 0;
+  // Returns when no copy to it or from it is under way.
+  virtual void settle() = 0;
+};
+
+// Bytes that have no address: on a disk, or a card's. Between these and RankStaging a copy may be under way when
+// read() or write() returns, until that settles.
 class ByteStore {
  public:
   virtual ~ByteStore() = default;
@@ -47,6 +58,8 @@ struct RankPieces {
 class OrderedSum {
  public:
   explicit OrderedSum(Group& group);
+  // With staging_bytes() of another's memory: that of the card whose tensors are exchanged.
+  OrderedSum(Group& group, std::unique_ptr<RankStaging> staging);
 
   // The staging that a group of so many has.
   static int64_t staging_bytes(int64_t ranks);
@@ -60,7 +73,9 @@ class OrderedSum {
   // Every part becomes whole: each rank has filled its piece.
   void gather_pieces(std::span<const RankPieces> parts);
   // A buffer of the caller's between two calls; empty in a group of one process.
-  [[nodiscard]] std::span<std::byte> staging() { return slice_; }
+  [[nodiscard]] std::span<std::byte> staging();
+  // Returns when no copy to staging() or from it is under way.
+  void settle() { staging_->settle(); }
   // Bytes that this rank has sent so far.
   [[nodiscard]] int64_t sent_bytes() const { return sent_bytes_; }
 
@@ -70,8 +85,9 @@ class OrderedSum {
   void sum_received(size_t bytes, DType dtype, std::byte* sums) const;
 
   Group& group_;
-  std::vector<std::byte> slice_;     // a piece for each rank, first its own values and then the sums
-  std::vector<std::byte> received_;  // the rank's piece, from each rank
+  std::unique_ptr<RankStaging> staging_;
+  std::span<std::byte> slice_;     // a piece for each rank, first its own values and then the sums
+  std::span<std::byte> received_;  // the rank's piece, from each rank
   int64_t sent_bytes_ = 0;
 };
 

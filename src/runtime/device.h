@@ -86,8 +86,11 @@ class Device {
   virtual void upload(std::byte* to, std::span<const std::byte> from) = 0;
   // The bytes are there when the call returns.
   virtual void download(std::span<std::byte> to, const std::byte* from) = 0;
-  // Within the device's memory.
+  // Within the device's memory, or between it and that of map_host(), which the host leaves alone until
+  // finish_copies().
   virtual void copy(std::byte* to, std::span<const std::byte> from) = 0;
+  // Returns when all copies have taken place that copy() was called for. Throws what failed.
+  virtual void finish_copies() = 0;
   // Memory of the device or of map_host().
   virtual void fill(std::span<std::byte> bytes, int value) = 0;
   // The number and nodes of the graphs that the device made, and the card's memory that they took.
@@ -117,6 +120,7 @@ class HostDevice : public Device {
   void download(std::span<std::byte> to, const std::byte* from) override;
   void copy(std::byte* to, std::span<const std::byte> from) override;
   void fill(std::span<std::byte> bytes, int value) override;
+  void finish_copies() override {}
   void finish() override {}
   void abandon() noexcept override {}
 };

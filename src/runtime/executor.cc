@@ -52,13 +52,15 @@ std::vector<size_t> earlier_of(const Graph& graph, std::span<const Op* const> tr
   return found;
 }
 
-void wrap(BoundCall& call, OpHooks work) {
-  if (!work.before && !work.after) return;
+// Returns true if there is work.
+bool wrap(BoundCall& call, OpHooks work) {
+  if (!work.before && !work.after) return false;
   call = [work = std::move(work), own = std::move(call)] {
     if (work.before) work.before();
     own();
     if (work.after) work.after();
   };
+  return true;
 }
 
 }  // namespace
@@ -81,7 +83,8 @@ Executor::Executor(const Graph& graph, const ProgramLayout& layout, Device& devi
   if (!device.reaches_host()) make_mirror();
   std::vector<HostFact> facts = bind_calls(options.hooks);
   if (options.poison) bind_poison();
-  if (options.graphs > 0 && device.makes_graphs() && recorder_ == nullptr && !moves_disk_bytes(graph))
+  if (options.graphs > 0 && device.makes_graphs() && recorder_ == nullptr && !moves_disk_bytes(graph) &&
+      !has_hooks_)
     graphs_ = std::make_unique<ProgramGraphs>(device, std::move(facts), options.graphs);
 }
 
@@ -141,7 +144,7 @@ std::vector<HostFact> Executor::bind_calls(const std::function<OpHooks(const Op&
       calls_.push_back({std::move(transfers[number].wait), nullptr, jobs[number]});
     } else {
       calls_.push_back({device_.bind_sent(graph_, op, address, sent)});
-      if (hooks) wrap(calls_.back().run, hooks(op));
+      if (hooks && wrap(calls_.back().run, hooks(op))) has_hooks_ = true;
     }
   }
   return facts;

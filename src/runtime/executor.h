@@ -30,7 +30,8 @@ struct ExecutorOptions {
   // The number of graphs that may be made of the program's calls, where the device makes them, the program
   // moves nothing to or from a disk, and no recorder takes its ops' times.
   int graphs = 0;
-  // Asked once about each op of the computing queue, where several ranks exchange something between ops.
+  // Asked once about each op of the computing queue, where several ranks exchange something between ops. No graph
+  // is made of a program that has one.
   std::function<OpHooks(const Op&)> hooks = {};
 };
 
@@ -72,19 +73,16 @@ class Executor {
   [[nodiscard]] std::span<const T> left_behind(std::string_view name) const {
     return values<T>(find(name, Role::activation));
   }
-  // The same while the program is on its way, for who adds to them before an op reads them.
-  template <class T>
-  [[nodiscard]] std::span<T> on_its_way(std::string_view name) const {
-    return values<T>(find(name, Role::activation));
-  }
-  // The bytes of an activation, while the program is on its way.
+  // The device's bytes of an activation while the program is on its way, for hooks: what the ops before the hook's
+  // did to them comes before the device's copies and fills of them, and those before what later ops do.
   [[nodiscard]] std::span<std::byte> bytes_on_its_way(std::string_view name) const {
     return bytes_on_its_way(static_cast<TensorId>(find(name, Role::activation)));
   }
   [[nodiscard]] std::span<std::byte> bytes_on_its_way(TensorId activation) const {
-    const auto row = static_cast<size_t>(activation);
-    return {host_address(row), static_cast<size_t>(layout_.rows[row].bytes)};
+    const TableRow& row = layout_.rows[static_cast<size_t>(activation)];
+    return {arenas_.address(row), static_cast<size_t>(row.bytes)};
   }
+  [[nodiscard]] Device& device() const { return device_; }
   [[nodiscard]] bool has(std::string_view name) const { return graph_.find(name) != kNoTensor; }
 
  private:
@@ -131,6 +129,7 @@ class Executor {
   std::vector<int64_t> mirror_offsets_;  // by row; below zero: has none
   std::unique_ptr<std::byte[]> mirror_;
   std::unique_ptr<ProgramGraphs> graphs_;
+  bool has_hooks_ = false;
 };
 
 }  // namespace plimsoll

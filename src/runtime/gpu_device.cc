@@ -171,7 +171,8 @@ class GpuDevice::OwnTransfer {
 GpuDevice::GpuDevice(std::unique_ptr<gpu::Card> card)
     : card_(std::move(card)),
       waits_(is_set("PLIMSOLL_CARD_WAITS")),
-      staging_(card_->allocate_host(staging_bytes(false))) {
+      staging_(card_->allocate_host(staging_bytes(false))),
+      copied_(card_->make_event("the copies of the host's")) {
   for (size_t i = 0; i < slots_.size(); ++i)
     slots_[i] = {staging_ + static_cast<int64_t>(i) * kSlot,
                  card_->make_event("the use of staging " + std::to_string(i)), false};
@@ -243,14 +244,14 @@ std::vector<BoundTransfer> GpuDevice::bind_transfers(std::span<const Transfer> t
 
 GpuDevice::Slot& GpuDevice::next_slot() {
   Slot& slot = slots_[next_slot_++ % slots_.size()];
-  if (slot.used) wait_for(slot);
+  if (slot.used) wait_for(*slot.free);
   slot.used = true;
   return slot;
 }
 
-void GpuDevice::wait_for(const Slot& slot) {
+void GpuDevice::wait_for(const gpu::Event& event) {
   try {
-    card_->wait_on_host(*slot.free);
+    card_->wait_on_host(event);
   } catch (...) {
     abandon();
     throw;
@@ -273,7 +274,7 @@ void GpuDevice::download(std::span<std::byte> to, const std::byte* from) {
     Slot& slot = next_slot();
     card_->copy(Queue::compute, slot.memory, {from + at, piece.size()});
     card_->record(Queue::compute, *slot.free);
-    wait_for(slot);
+    wait_for(*slot.free);
     rethrow_failure();
     std::memcpy(piece.data(), slot.memory, piece.size());
   }
@@ -281,6 +282,15 @@ void GpuDevice::download(std::span<std::byte> to, const std::byte* from) {
 
 void GpuDevice::copy(std::byte* to, std::span<const std::byte> from) {
   card_->copy(Queue::compute, to, from);
+  copies_ = true;
+}
+
+void GpuDevice::finish_copies() {
+  if (!copies_) return;
+  card_->record(Queue::compute, *copied_);
+  wait_for(*copied_);
+  rethrow_failure();
+  copies_ = false;
 }
 
 void GpuDevice::fill(std::span<std::byte> bytes, int value) { card_->fill(Queue::compute, bytes, value); }
@@ -314,6 +324,7 @@ void GpuDevice::abandon() noexcept {
   card_->abandon();
   card_->stream().capture(false);
   for (Slot& slot : slots_) slot.used = false;
+  copies_ = false;
   const std::lock_guard lock(disk_mutex_);
   failure_ = nullptr;
 }

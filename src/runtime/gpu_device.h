@@ -35,6 +35,7 @@ class GpuDevice : public Device {
   void upload(std::byte* to, std::span<const std::byte> from) override;
   void download(std::span<std::byte> to, const std::byte* from) override;
   void copy(std::byte* to, std::span<const std::byte> from) override;
+  void finish_copies() override;
   void fill(std::span<std::byte> bytes, int value) override;
   // One that waits behind each op captures none.
   [[nodiscard]] bool makes_graphs() const override { return !waits_; }
@@ -63,7 +64,7 @@ class GpuDevice : public Device {
   };
 
   Slot& next_slot();
-  void wait_for(const Slot& slot);
+  void wait_for(const gpu::Event& event);
   [[nodiscard]] std::byte* disk_staging(gpu::Queue queue) const;
   // Moves bytes of the disk, on a thread of the card's; keeps what failed for finish().
   void move_disk_bytes(const std::function<void()>& move);
@@ -78,6 +79,8 @@ class GpuDevice : public Device {
   std::byte* staging_ = nullptr;
   std::array<Slot, 2> slots_;
   size_t next_slot_ = 0;
+  std::unique_ptr<gpu::Event> copied_;
+  bool copies_ = false;                // since finish_copies()
   std::byte* disk_staging_ = nullptr;  // a piece of each direction's
   std::mutex disk_mutex_;              // also of failure_
   std::exception_ptr failure_;

@@ -25,10 +25,16 @@ void fill_with_zeros(const RankBytes& bytes, std::span<std::byte> staging) {
     bytes.write(at, staging.first(std::min(staging.size(), bytes.size() - at)));
 }
 
+// The staging of sums: of the device, where the host does not reach its memory.
+OrderedSum sum_for(Group& group, Device& device) {
+  if (group.is_alone() || device.reaches_host()) return OrderedSum(group);
+  return OrderedSum(group, std::make_unique<DeviceStaging>(device, OrderedSum::staging_bytes(group.size())));
+}
+
 }  // namespace
 
-GradientSums::GradientSums(Group& group, const PersistentState& state, const Graph& update)
-    : group_(group), state_(state), sum_(group) {
+GradientSums::GradientSums(Group& group, Device& device, const PersistentState& state, const Graph& update)
+    : group_(group), device_(device), state_(state), sum_(sum_for(group, device)) {
   if (group.is_alone()) return;
   cut_ = updated_pieces(update);
   for (const Op& op : update.ops())
@@ -62,7 +68,9 @@ RankBytes GradientSums::bytes_of(const TableRow& row) {
   return RankBytes(*stores_.back());
 }
 
+// Transfers may still be moving what is off the device.
 void GradientSums::clear() {
+  device_.finish();
   for (const auto& [dtype, parts] : parts_)
     for (const RankBytes& part : parts) fill_with_zeros(part, sum_.staging());
   for (const auto& [dtype, parts] : pieces_)
@@ -70,22 +78,24 @@ void GradientSums::clear() {
 }
 
 void GradientSums::add_up() {
+  device_.finish();
   for (const auto& [dtype, parts] : parts_) sum_.add(parts, dtype);
   for (const auto& [dtype, parts] : pieces_) sum_.add_pieces(parts, dtype);
 }
 
-void GradientSums::add_up(const std::string& weight, std::span<std::byte> gradient) {
+void GradientSums::add_up(const std::string& weight, const DeviceBytes& gradient) {
   const DType dtype = gradient_types_.at(weight);
   if (const int64_t piece = cut_.at(weight); piece > 0) {
-    const RankPieces pieces = {gradient, piece_bytes(piece, dtype)};
+    const RankPieces pieces = {RankBytes(gradient), piece_bytes(piece, dtype)};
     sum_.add_pieces(std::span(&pieces, 1), dtype);
   } else {
-    const RankBytes whole = gradient;
+    const RankBytes whole(gradient);
     sum_.add(std::span(&whole, 1), dtype);
   }
 }
 
 void GradientSums::gather_weights() {
+  device_.finish();
   sum_.gather_pieces(gathered_);
   for (const Divided& divided : divided_) round(divided);
 }
@@ -105,18 +115,28 @@ void GradientSums::round(const Divided& divided) {
 void GradientSums::exchange_squares(const Executor& update) {
   const size_t count = squares_.size();
   const auto own = static_cast<size_t>(group_.rank());
+  const auto ranks = static_cast<size_t>(group_.size());
+  const std::span<std::byte> staged = sum_.staging();  // by weight: each rank's
+  const auto bytes_of_weight = [&](size_t i) {
+    return staged.subspan(i * ranks * sizeof(double), ranks * sizeof(double));
+  };
+  check_internal(all_squares_.size() * sizeof(double) <= staged.size(), "more squares than staging");
   for (size_t i = 0; i < count; ++i)
-    all_squares_[own * count + i] = update.on_its_way<double>(squares_[i])[own];
+    device_.copy(bytes_of_weight(i).data(), update.bytes_on_its_way(squares_[i]));
+  sum_.settle();
+  const std::span<double> sums(reinterpret_cast<double*>(staged.data()), all_squares_.size());
+  for (size_t i = 0; i < count; ++i) all_squares_[own * count + i] = sums[i * ranks + own];
   group_.all_gather(std::as_writable_bytes(std::span(all_squares_)));
   for (size_t i = 0; i < count; ++i) {
-    const std::span<double> sums = update.on_its_way<double>(squares_[i]);
-    for (size_t rank = 0; rank < sums.size(); ++rank) sums[rank] = all_squares_[rank * count + i];
+    for (size_t rank = 0; rank < ranks; ++rank) sums[i * ranks + rank] = all_squares_[rank * count + i];
+    device_.copy(update.bytes_on_its_way(squares_[i]).data(), bytes_of_weight(i));
   }
 }
 
 void gather_weight(const Executor& program, const Op& gather, OrderedSum& sum) {
   const TensorId whole = gather.output(operand::all_gather::whole);
-  const RankPieces pieces = {program.bytes_on_its_way(whole),
+  const DeviceBytes bytes(program.device(), program.bytes_on_its_way(whole));
+  const RankPieces pieces = {RankBytes(bytes),
                              piece_bytes(piece_of(gather), program.graph().tensor(whole).dtype)};
   sum.gather_pieces(std::span(&pieces, 1));
 }

@@ -10,18 +10,20 @@
 #include <vector>
 
 #include "ranks/ordered_sum.h"
+#include "runtime/device_bytes.h"
 #include "runtime/executor.h"
 #include "tasks/task.h"
 #include "weights/persistent_state.h"
 
 namespace plimsoll {
 
-// Tensors are exchanged wherever they are.
+// Tensors are exchanged wherever they are: a card's go through memory of the host from which it copies by itself, and
+// are added up there.
 class GradientSums {
  public:
   // `update`: the program that updates weights, which says of what ranks have a piece each: the optimizer's, or the
   // training step's where its backward pass updates them. Nothing where the group is one process.
-  GradientSums(Group& group, const PersistentState& state, const Graph& update);
+  GradientSums(Group& group, Device& device, const PersistentState& state, const Graph& update);
 
   // This rank adds nothing to the sums.
   void clear();
@@ -32,7 +34,7 @@ class GradientSums {
 
   // For updates in the backward pass: the gradient of a weight, complete at this rank, becomes a sum, or this rank's
   // piece of it does; and its pieces become whole once each rank has updated its own.
-  void add_up(const std::string& weight, std::span<std::byte> gradient);
+  void add_up(const std::string& weight, const DeviceBytes& gradient);
   void gather_weight(const std::string& weight);
 
   // Before the norm is formed by `update`: each rank has added up the squares of its pieces.
@@ -51,6 +53,7 @@ class GradientSums {
   void round(const Divided& divided);
 
   Group& group_;
+  Device& device_;
   PersistentState state_;
   std::vector<std::unique_ptr<ByteStore>> stores_;   // of what is not in memory
   std::map<std::string, int64_t> cut_;               // elements of a piece, by weight

@@ -125,7 +125,8 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
       steps_(plan_.request.workload.experiment.train_capacity(plan_.variant),
              train_shape(plan_.request.workload.experiment),
              plan_.request.workload.experiment.effective_batch, place.rank()),
-      gradients_(place.ranks.group(), PersistentState(plan_.layout, place.memory.arenas()), own_) {
+      gradients_(place.ranks.group(), place.device, PersistentState(plan_.layout, place.memory.arenas()),
+                 own_) {
   if (plan_.variant.update_in_backward) return;
   const size_t i = number_of(plan_, kUpdateProgram);
   const Graph& update = ranks_.is_alone() ? plan_.programs[i] : own_;
@@ -143,13 +144,15 @@ OpHooks OptimizerStep::hooks_of(const Op& op) {
   if (op.kind == OpKind::reduce_scatter)
     return {.before = [this, weight] {
       const std::span<std::byte> gradient = train_.bytes_on_its_way(gradient_name(weight));
-      if (without_rows_) std::ranges::fill(gradient, std::byte{0});
-      send([&] { gradients_.add_up(weight, gradient); });
+      if (without_rows_) train_.device().fill(gradient, 0);
+      send([&] { gradients_.add_up(weight, {train_.device(), gradient}); });
     }};
   if (!plan_.variant.update_in_backward) return {};
   if (op.kind == OpKind::grad_square)
     return {.before = [this, weight] {
-      send([&] { gradients_.add_up(weight, train_.bytes_on_its_way(gradient_name(weight))); });
+      send([&] {
+        gradients_.add_up(weight, {train_.device(), train_.bytes_on_its_way(gradient_name(weight))});
+      });
     }};
   if (op.stage == Stage::update && op.kind != OpKind::grad_norm)
     return {.after = [this, weight] { send([&] { gradients_.gather_weight(weight); }); }};

@@ -32,6 +32,11 @@ std::span<std::byte> PersistentState::bytes(const TableRow& row) const {
   return {arenas_.address(row), static_cast<size_t>(row.bytes)};
 }
 
+std::span<std::byte> PersistentState::apart(const TableRow& row) const {
+  if (in_memory(row) || row.space != Space::device) return {};
+  return {arenas_.address(row), static_cast<size_t>(row.bytes)};
+}
+
 bool PersistentState::has_pieces() const {
   return std::any_of(rows().begin(), rows().end(), [](const TableRow& row) { return row.is_piece(); });
 }

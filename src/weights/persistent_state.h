@@ -44,6 +44,11 @@ class PersistentState {
   // The bytes of a tensor in memory; InternalError for another.
   [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const;
 
+  // The device's own bytes of a tensor on a device that the host does not reach; empty for any other.
+  [[nodiscard]] std::span<std::byte> apart(const TableRow& row) const;
+  // The device that the host does not reach; nullptr: it reaches it.
+  [[nodiscard]] Device* device_apart() const { return arenas_.apart; }
+
   // Bytes from `start` of the tensor on.
   void read(const TableRow& row, int64_t start, std::span<std::byte> to) const;
   void write(const TableRow& row, int64_t start, std::span<const std::byte> from) const;

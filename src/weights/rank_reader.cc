@@ -7,11 +7,18 @@
 
 namespace plimsoll {
 
+StoredRow::StoredRow(const PersistentState& state, const TableRow& row) : state_(state), row_(row) {
+  if (const std::span<std::byte> bytes = state.apart(row); !bytes.empty())
+    apart_.emplace(*state.device_apart(), bytes);
+}
+
 void StoredRow::read(size_t at, std::span<std::byte> to) const {
+  if (apart_) return apart_->read(at, to);
   state_.read(row_, static_cast<int64_t>(at), to);
 }
 
 void StoredRow::write(size_t at, std::span<const std::byte> from) const {
+  if (apart_) return apart_->write(at, from);
   state_.write(row_, static_cast<int64_t>(at), from);
 }
 

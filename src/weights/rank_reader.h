@@ -4,20 +4,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "formats/model_folder.h"
 #include "ranks/ordered_sum.h"
 #include "ranks/run_ranks.h"
+#include "runtime/device_bytes.h"
 #include "weights/persistent_state.h"
 
 namespace plimsoll {
 
-// A tensor that has no address, as ranks exchange it.
+// A tensor that has no address, as ranks exchange it: through DeviceStaging of a device that the host does not reach.
 class StoredRow final : public ByteStore {
  public:
   // Both outlive it.
-  StoredRow(const PersistentState& state, const TableRow& row) : state_(state), row_(row) {}
+  StoredRow(const PersistentState& state, const TableRow& row);
   [[nodiscard]] size_t size() const override { return static_cast<size_t>(row_.bytes); }
   void read(size_t at, std::span<std::byte> to) const override;
   void write(size_t at, std::span<const std::byte> from) const override;
@@ -27,6 +29,7 @@ class StoredRow final : public ByteStore {
  private:
   const PersistentState& state_;
   const TableRow& row_;
+  std::optional<DeviceBytes> apart_;
 };
 
 // The elements of a tensor that each rank reads, in whole units of kPieceUnit; the last ones perhaps fewer, or none.

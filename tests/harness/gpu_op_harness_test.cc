@@ -183,6 +183,8 @@ TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
                                          OpKind::word_scores,
                                          OpKind::word_scores_grad,
                                          OpKind::embedding_noise,
+                                         OpKind::reduce_scatter,
+                                         OpKind::all_gather,
                                          OpKind::dora_scale};
   std::set<OpKind> compared;
   for (const OpCase& c : gpu_cases()) {

@@ -42,9 +42,14 @@ void ref_grad_square(const Site& s) {
   using at = operand::grad_square;
   const ElementRange range = updated_range(s.graph, s.op, at::gradient);
   const auto first = static_cast<size_t>(range_in(s.graph, s.op, s.op.inputs[at::gradient], range).first);
-  if (range.first == 0) s.out(at::square)[0] = 0;
-  for (size_t i = 0; i < static_cast<size_t>(range.elements); ++i)
-    s.out(at::square)[0] += s.in(at::gradient)[first + i] * s.in(at::gradient)[first + i];
+  const int64_t piece = piece_of(s.op);  // of ranks, each of which has a sum
+  if (range.first == 0 && piece == 0) s.out(at::square)[0] = 0;
+  for (size_t i = 0; i < static_cast<size_t>(range.elements); ++i) {
+    const auto place = range.first + static_cast<int64_t>(i);
+    double& sum = s.out(at::square)[static_cast<size_t>(piece > 0 ? place / piece : 0)];
+    if (piece > 0 && (i == 0 || place % piece == 0)) sum = 0;
+    sum += s.in(at::gradient)[first + i] * s.in(at::gradient)[first + i];
+  }
 }
 
 // The pieces of other ranks are not there yet.
@@ -71,7 +76,8 @@ void ref_reduce_scatter(const Site& s) {
 void ref_grad_norm(const Site& s) {
   using at = operand::grad_norm;
   double squares = 0;
-  for (size_t i = at::squares; i < s.op.inputs.size(); ++i) squares += s.in(i)[0];
+  for (size_t i = at::squares; i < s.op.inputs.size(); ++i)
+    for (const double square : s.in(i)) squares += square;
   const double max_norm = s.op.attr_float("max_norm");
   const double scale = s.op.attrs.contains("scaled") ? s.in(at::step)[15] : 1;
   const double norm = std::sqrt(squares) / scale;

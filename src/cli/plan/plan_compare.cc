@@ -164,11 +164,11 @@ int64_t devices_of(const Plan& plan) { return plan.request.workload.experiment.r
 std::string verdict(const Choice& row) {
   const std::string result = row.same_result ? "yes" : row.difference;
   if (row.plan->fits()) return result;
-  const std::string what =
-      !row.plan->fits_device() || !row.plan->fits_process()
-          ? format_bytes(devices_of(*row.plan) * memory_budget(row.plan->request).value_or(0))
-      : !row.plan->fits_host() ? "the host"
-                               : "the disk";
+  const int64_t sharing = row.plan->request.target.own_memory ? 1 : devices_of(*row.plan);
+  const std::string what = !row.plan->fits_device() || !row.plan->fits_process()
+                               ? format_bytes(sharing * memory_budget(row.plan->request).value_or(0))
+                           : !row.plan->fits_host() ? "the host"
+                                                    : "the disk";
   return formatted("{}; does not fit {}", result, what);
 }
 

@@ -45,9 +45,16 @@ std::vector<OutputSpec> infer_norm(const Graph& g, const Op& op) {
   return {{"", {2}, DType::f64}};
 }
 
-int64_t launches_square(const Graph&, const Op&, bool) { return 2; }
-int64_t launches_norm(const Graph&, const Op& op, bool) {
-  return ceil_div(static_cast<int64_t>(op.inputs.size() - operand::grad_norm::squares), kSquaresOfLaunch);
+// Two for each piece of which there is a sum.
+int64_t launches_square(const Graph& g, const Op& op, bool) {
+  const int64_t piece = piece_of(op);
+  return piece == 0 ? 2 : 2 * ceil_div(updated_range(g, op, at::gradient).elements, piece);
+}
+int64_t launches_norm(const Graph& g, const Op& op, bool) {
+  int64_t squares = 0;
+  for (size_t i = operand::grad_norm::squares; i < op.inputs.size(); ++i)
+    squares += input_tensor(g, op, i).shape.elements();
+  return ceil_div(squares, kSquaresOfLaunch);
 }
 
 }  // namespace

@@ -60,25 +60,35 @@ BoundCall bind_gpu_grad_square(const GpuBinding& b) {
   return with_stored_type(
       b, b.input_tensor(operand::grad_square::gradient).dtype, [&](auto zero) -> BoundCall {
         using T = decltype(zero);
-        require(piece_of(b.op()) == 0, b.graph(), b.op(), "grad_square: pieces of ranks are on CPUs alone");
         const ElementRange range = updated_range(b.graph(), b.op(), operand::grad_square::gradient);
-        const unsigned blocks = gpu::blocks_of(range.elements, kSumOfSquaresBlock);
-        return [&stream = b.stream(), x = gradient_slice<T>(b, operand::grad_square::gradient),
-                count = range.elements, blocks, partials = reinterpret_cast<double*>(b.scratch()),
-                continues = range.first > 0, square = b.output<double>(operand::grad_square::square)] {
-          gpu::launch(stream, {blocks}, {kGradNormThreads}, sum_block<T>, x, count, partials);
-          gpu::launch(stream, {1}, {1}, add_blocks, partials, int64_t{blocks}, continues, square);
-        };
+        const int64_t piece = piece_of(b.op());
+        const int64_t each = piece > 0 ? piece : range.elements;
+        // A sum for each rank's piece; else one, to which slices behind the first add.
+        return
+            [&stream = b.stream(), x = gradient_slice<T>(b, operand::grad_square::gradient),
+             all = range.elements, each, partials = reinterpret_cast<double*>(b.scratch()),
+             continues = piece == 0 && range.first > 0,
+             sums = b.output<double>(operand::grad_square::square) + (piece > 0 ? range.first / piece : 0)] {
+              for (int64_t first = 0; first < all; first += each) {
+                const int64_t count = each < all - first ? each : all - first;
+                const unsigned blocks = gpu::blocks_of(count, kSumOfSquaresBlock);
+                gpu::launch(stream, {blocks}, {kGradNormThreads}, sum_block<T>, x + first, count, partials);
+                gpu::launch(stream, {1}, {1}, add_blocks, partials, int64_t{blocks}, continues,
+                            sums + first / each);
+              }
+            };
       });
 }
 
 BoundCall bind_gpu_grad_norm(const GpuBinding& b) {
   std::vector<Squares> launches;
-  for (size_t i = operand::grad_norm::squares; i < b.op().inputs.size(); ++i) {
+  const auto add = [&](const double* square) {
     if (launches.empty() || launches.back().count == kSquaresOfLaunch) launches.push_back({});
     Squares& last = launches.back();
-    last.at[last.count++] = b.input<double>(i);
-  }
+    last.at[last.count++] = square;
+  };
+  for (size_t i = operand::grad_norm::squares; i < b.op().inputs.size(); ++i)
+    for (int64_t rank = 0; rank < b.input_tensor(i).shape.elements(); ++rank) add(b.input<double>(i) + rank);
   return [launches, &stream = b.stream(), max_norm = b.op().attr_float("max_norm"),
           step = b.input<double>(operand::grad_norm::step), scaled = is_scaled(b.op()),
           result = b.output<double>(operand::grad_norm::norm)] {

@@ -66,6 +66,16 @@ std::map<std::string, int64_t> updated_pieces(const Graph& program) {
   return pieces;
 }
 
+bool exchanges_between_ops(const Graph& program) {
+  bool has_pieces = false, is_backward = false;
+  for (const Op& op : program.ops()) {
+    is_backward = is_backward || op.stage == Stage::backward;
+    has_pieces = has_pieces || piece_of(op) > 0;
+    if (piece_of(op) > 0 && op.attrs.contains("elements")) return true;
+  }
+  return has_pieces && is_backward;
+}
+
 bool is_scaled(const Op& op) { return attr_or(op, "scaled", 0) == 1; }
 
 ElementRange updated_range(const Graph& g, const Op& op, size_t gradient) {

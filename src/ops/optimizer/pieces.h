@@ -16,4 +16,8 @@ namespace plimsoll {
 // By weight that the program updates: the elements of each rank's piece, 0 where every rank updates all of it.
 std::map<std::string, int64_t> updated_pieces(const Graph& program);
 
+// Ranks exchange something between ops of the program: they divide what it updates, reduces or reads, or update in the
+// backward pass.
+bool exchanges_between_ops(const Graph& program);
+
 }  // namespace plimsoll

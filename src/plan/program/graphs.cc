@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "base/units.h"
+#include "ops/optimizer/pieces.h"
 #include "ops/rule.h"
 #include "ops/transfer.h"
 
@@ -17,6 +18,7 @@ const char* why_none(const ProgramCalls& calls, const DeviceDescription& device,
   if (device.backend != Backend::gpu) return "the device has no CUDA graphs";
   if (requested == UseGraphs::off) return "memory.graphs: off";
   if (calls.moves_disk) return "transfers from a disk need the host";
+  if (use.exchanges) return "what devices exchange between its ops needs the host";
   if (requested == UseGraphs::on) return nullptr;
   const double gap = launch_gap(calls.calls, device, use.seconds);
   if (gap == 0) return "the host launches its calls faster than the card computes them";
@@ -56,7 +58,8 @@ double launch_gap(const Graph& program, const DeviceDescription& device, double 
 // The first micro-step of a step overwrites gradients.
 ProgramUse use_of(const Graph& program, const Variant& variant, const Filling& filling) {
   return {.graphs = program.name() == kTrainProgram && variant.accumulation > 1 ? 2 : 1,
-          .repeats = program.name() == kUpdateProgram || are_alike(filling)};
+          .repeats = program.name() == kUpdateProgram || are_alike(filling),
+          .exchanges = exchanges_between_ops(program)};
 }
 
 LaunchCost launch_cost(std::span<const ProgramRun> programs, const DeviceDescription& device,

@@ -35,10 +35,11 @@ ProgramCalls calls_of(const Graph& program, const DeviceDescription& device);
 
 // The use of a program, as far as graphs go.
 struct ProgramUse {
-  int graphs = 1;       // that differ, where it is always run with as many rows
-  bool repeats = true;  // whether it is: a library's products are cut to them on the host
-  double seconds = 0;   // of the card, for one run
-  double beside = 0;    // what a gain is measured by: a step's seconds for each of its runs
+  int graphs = 1;          // that differ, where it is always run with as many rows
+  bool repeats = true;     // whether it is: a library's products are cut to them on the host
+  bool exchanges = false;  // ranks exchange data between its ops
+  double seconds = 0;      // of the card, for one run
+  double beside = 0;       // what a gain is measured by: a step's seconds for each of its runs
 };
 
 // Seconds by which the host takes longer to launch a program's calls than the card to compute them, in one

@@ -158,10 +158,26 @@ std::string host_table(const Plan& plan) {
   return table.render("  ");
 }
 
+// Each of several devices has memory of its own, and the host of some of them one for all.
+std::string memory_of_cards(const Plan& plan) {
+  const Budget& budget = plan.request.target.budget;
+  const int64_t ranks = plan.request.workload.experiment.ranks, here = budget.sharing;
+  const std::string device = formatted("device {} on each of {}",
+                                       of_budget(plan.memory_bytes(), memory_budget(plan.request)), ranks);
+  const std::string processes = formatted("{} processes of {}{}", here, format_bytes(plan.host_bytes()),
+                                          here < ranks ? ", on each machine" : "");
+  if (!budget.host_bytes)
+    return formatted("{}   needs {} of host memory ({})", device, format_bytes(here * plan.host_bytes()),
+                     processes);
+  return formatted("{}   host {} ({})", device,
+                   of_budget(here * plan.host_bytes(), here * *budget.host_bytes), processes);
+}
+
 // The memory that a budget bounds and how much of it is taken.
 std::string memory_text(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
   if (const int64_t ranks = plan.request.workload.experiment.ranks; ranks > 1) {
+    if (plan.request.target.own_memory) return memory_of_cards(plan);
     const int64_t sharing = budget.sharing;
     const auto all = budget.process_bytes ? std::optional(sharing * *budget.process_bytes) : std::nullopt;
     if (sharing < ranks)
@@ -179,7 +195,7 @@ std::string memory_text(const Plan& plan) {
   return formatted("{}   host {}", device, of_budget(plan.host_bytes(), budget.host_bytes));
 }
 
-std::string rate_words(const Link& link, int64_t ranks) {
+std::string rate_words(const Link& link, int64_t ranks, bool own_memory) {
   std::array<char, 48> rate{};
   std::snprintf(rate.data(), rate.size(), "%.2g GB/s", link.bytes_per_second / 1e9);
   switch (link.source) {
@@ -188,6 +204,9 @@ std::string rate_words(const Link& link, int64_t ranks) {
     case Link::Source::stated:
       return formatted("{}, as --link states", rate.data());
     case Link::Source::guessed:
+      if (own_memory)
+        return formatted("{}, a guess: {} of the data sheet's link, through the host; --link states it",
+                         rate.data(), share(kLinkThroughHost));
       return formatted("{}, a guess: plimsoll calibrate --devices {} measures it", rate.data(), ranks);
   }
   throw InternalError("rate_words: no such source");
@@ -211,10 +230,13 @@ const char* shard_words(ShardStage stage) {
 // The memory of several devices, and the bytes between them.
 std::string devices_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
-  return formatted("{} processes of {}, {}; each sends {} a step, in {} ({})", experiment.ranks,
-                   format_bytes(plan.process_peak_bytes()), shard_words(experiment.optimizer.shard),
-                   format_bytes(plan.sent_bytes), duration_words(plan.sending_seconds),
-                   rate_words(plan.request.target.link, experiment.ranks));
+  const bool own_memory = plan.request.target.own_memory;
+  return formatted("{} processes of {}{}, {}; each sends {} a step, in {} ({})", experiment.ranks,
+                   format_bytes(plan.process_peak_bytes()),
+                   own_memory ? formatted(" beside a card with {}", format_bytes(plan.memory_bytes())) : "",
+                   shard_words(experiment.optimizer.shard), format_bytes(plan.sent_bytes),
+                   duration_words(plan.sending_seconds),
+                   rate_words(plan.request.target.link, experiment.ranks, own_memory));
 }
 
 std::string process_text(const Plan& plan) {
@@ -724,6 +746,7 @@ std::string report_json(const Plan& plan) {
       {"would_save", savings}};
   if (const int64_t ranks = request.workload.experiment.ranks; ranks > 1)
     json["devices"] = {{"count", ranks},
+                       {"device_bytes_each", plan.memory_bytes()},
                        {"bytes_each", plan.process_peak_bytes()},
                        {"bytes_together", ranks * plan.process_peak_bytes()},
                        {"shard", to_string(request.workload.experiment.optimizer.shard)},

@@ -3,19 +3,24 @@
 Usage: divided_weights_test.py PLIMSOLL (from the repository's root). Standard library only; skipped where Open MPI is not installed.
 """
 import json
+import re
 import shutil
 import unittest
 
 import command_run
 from command_run import losses_of, output, run
 from divided_gradients_test import FEW, ONE, SHORT, DividedTest, is_my_cell
-from several_devices_test import CLASSES, LONG, LORA, MPIRUN, PLUGIN, QLORA, STEPS, WIDE
+from several_devices_test import CLASSES, LARGE, LONG, LORA, MPIRUN, PLUGIN, QLORA, STEPS, WIDE
 from shard import SuiteLoader
 from small_models import GLA, T5, TODAY, steps, tiny_recipe
 
 UNTIED = {**WIDE, "tie_word_embeddings": False}
-EVALUATED = {"eval": {"every": 3}, "data": {"eval": 7}}
-PAIRS = {"eval": {"every": 3}, "data": {"eval": 3}}  # of eight
+EVALUATED = {"eval": {"every": 3, "micro": 1}, "data": {"eval": 7}}  # some ranks run another's row
+PAIRS = {"eval": {"every": 3, "micro": 1}, "data": {"eval": 3}}  # of eight
+
+
+def sets(*settings):
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 @unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
@@ -99,7 +104,8 @@ class DividedWeights(DividedTest):
         output("train", recipe, "--devices", 3, "--threads", 1, "--quiet")
         out = self.folder / "moves"
         begun = self.files_of("moves", STEPS)
-        for last, devices, shard in ((15, 3, "gradients"), (10, 2, "weights"), (15, 1, "auto"), (10, 3, "weights")):
+        for last, devices, shard in ((15, 3, "gradients"), (10, 2, "weights"), (15, 1, "auto"), (10, 4, "weights"), (15, 4, "states"), (10, 2, "none"),
+                                      (15, 3, "weights")):
             for checkpoint in out.glob("checkpoint-*"):
                 if int(checkpoint.name.partition("-")[2]) > last:
                     shutil.rmtree(checkpoint)
@@ -123,11 +129,48 @@ class DividedWeights(DividedTest):
         self.assertIn("memory.shard=weights", output("plan", recipe, *words, "--set", "memory.shard=gradients", code=3))
         self.assertEqual(json.loads(output("plan", recipe, *words, "--json"))["devices"]["shard"], "weights")  # auto takes what fits
         output("train", recipe, *words, "--set", "schedule.max_steps=2", "--quiet")
-        for settings, said in ((("optimizer.name=adafactor",), "memory.shard: weights with optimizer.name: adafactor"),
-                               (("method.type=lora", "method.dora=true"), "memory.shard: weights with method.dora: true"),
-                               (("method.type=lora", "method.init=pissa"), "memory.shard: weights with method.init: pissa")):
-            refused = output("plan", recipe, "--devices", 2, "--set", "memory.shard=weights", *(word for one in settings for word in ("--set", one)), code=2)
-            self.assertIn(f"devices: 2: {said} is not supported with several devices yet", refused)
+        for settings, said in ((("optimizer.name=adafactor",), "optimizer.name: adafactor"), (("method.type=lora", "method.dora=true"), "method.dora: true"),
+                               (("method.type=lora", "method.init=pissa"), "method.init: pissa")):
+            for stated, words in (("memory.shard=weights", "memory.shard: weights"), ("memory.tier=stage3", "memory.tier: stage3, which divides weights,")):
+                refused = output("plan", recipe, "--devices", 2, *sets(stated, *settings), code=2)
+                self.assertIn(f"devices: 2: {words} with {said} is not supported with several devices yet; set memory.shard to ", refused)
+                advised = re.search(r"set (memory.shard) to (\w+)", refused)
+                output("plan", recipe, "--devices", 2, *sets(*settings, f"{advised[1]}={advised[2]}"))
+
+    def test_a_tier_says_what_is_divided_and_what_is_offloaded(self):
+        parts = {"deepspeed": ("gradients", "none"), "stage2_offload": ("gradients", "[states]"), "stage3": ("weights", "none"),
+                 "minimal": ("weights", "[states,gradients,weights]")}
+        recipe = tiny_recipe(self.folder, LARGE, "run", **{**LONG, **SHORT, **FEW})
+        room = ("--devices", 2, "--threads", 1, *sets("memory.disk=1GiB", "memory.loss_chunk=64"))
+        plan = lambda *stated: json.loads(output("plan", recipe, "--json", *room, *sets(*stated)))  # noqa: E731
+        offloaded, bits = set(), {}
+        for tier, (shard, away) in parts.items():
+            of_tier, stated = plan(f"memory.tier={tier}"), plan(f"memory.shard={shard}", f"memory.offload={away}")
+            self.assertEqual((of_tier["devices"]["shard"], of_tier["variant"]["keys"]["memory.shard"]), (shard, shard))
+            for key in ("device", "variant", "disk", "predicted"):
+                self.assertEqual({**of_tier[key], "keys": 0}, {**stated[key], "keys": 0}, f"{tier}: {key}")
+            offloaded.add(json.dumps(of_tier["variant"]["offload_to"]))
+            keys = of_tier["variant"]["keys"]
+            self.assertIsNone(keys["memory.tier"])
+            fixed = plan(f"memory.tier={tier}", *(f"{key}={json.dumps(value)}" for key, value in keys.items()))
+            self.assertEqual((fixed["devices"]["shard"], fixed["device"]), (shard, of_tier["device"]))
+            output("train", recipe, *room, *sets(f"memory.tier={tier}"), "--quiet", "--overwrite")
+            bits[tier] = self.files_of("run", 6)
+            self.assertEqual(json.loads((self.folder / "run/run.json").read_text())["planned"]["device_arena_bytes"], of_tier["device"]["arena_bytes"])
+        self.assertEqual(len(offloaded), 3)
+        self.assertTrue(all(each == bits["deepspeed"] for each in bits.values()))
+        # Where the stage is stated, the tier says what is offloaded, as on one device: ZeRO-3 with offload_optimizer, ZeRO-1 with it.
+        for tier, shard, away in (("stage3", "weights", "[states,gradients]"), ("stage2_offload", "states", "[states]"), ("minimal", "none", parts["minimal"][1])):
+            of_tier, stated = plan(f"memory.tier={tier}", f"memory.shard={shard}"), plan(f"memory.shard={shard}", f"memory.offload={away}")
+            self.assertEqual((of_tier["devices"]["shard"], of_tier["variant"]["offload_to"]), (shard, stated["variant"]["offload_to"]))
+        # One that fits in another stage alone names it.
+        least = lambda *stated: json.loads(output("plan", recipe, "--json", *room, *sets(*stated)))["smallest"]["memory_bytes"]  # noqa: E731
+        gradients, weights = least("memory.tier=deepspeed"), least("memory.tier=stage3")
+        self.assertLess(weights, gradients)
+        refused = output("plan", recipe, *room, "--memory", f"{weights + gradients}B", *sets("memory.tier=deepspeed", "memory.headroom=0%"), code=3)
+        self.assertIn("memory.shard=weights", refused)
+        self.assertIn("memory.tier: on a CPU what leaves the arena goes to disk", output("plan", recipe, "--devices", 2, *sets("memory.tier=minimal"), code=2))
+        output("plan", recipe, "--devices", 2, *sets("memory.tier=stage3"))  # nothing leaves it
 
 
 if __name__ == "__main__":

@@ -285,13 +285,14 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refu
 void add_fewer_devices(WayFinder& finder, const Recipe& recipe) {
   if (recipe.devices == 1) return;
   const bool divides = recipe.optimizer.name != OptimizerKind::adafactor;
-  if (divides && recipe.memory.shard == ShardStage::none)
+  const bool is_stated = recipe.memory.shard != ShardStage::automatic || tier_divides(recipe);
+  const ShardStage stage = shard_stage(recipe);
+  if (divides && stage == ShardStage::none)
     finder.add({{"memory.shard", "states"}}, "same result, optimizer states divided among the devices", true);
-  if (divides && (recipe.memory.shard == ShardStage::none || recipe.memory.shard == ShardStage::states))
+  if (divides && is_stated && stage <= ShardStage::states)
     finder.add({{"memory.shard", "gradients"}},
                "same result, gradients and optimizer states divided among the devices", true);
-  if (divides && recipe.memory.shard != ShardStage::automatic && recipe.memory.shard != ShardStage::weights &&
-      needs_whole_weights(recipe).empty())
+  if (divides && is_stated && stage != ShardStage::weights && needs_whole_weights(recipe).empty())
     finder.add({{"memory.shard", "weights"}},
                "same result, weights, gradients and optimizer states divided among the devices", true);
   if (recipe.devices > 2 &&

@@ -112,9 +112,10 @@ std::string shared_words(int64_t devices, int64_t nodes, int64_t sharing) {
   return formatted(", divided among {} processes", devices);
 }
 
-// On one device a tier says which of states, gradients and weights leave it (docs/explanation/planner.md).
-std::optional<OffloadParts> tier_parts(const std::string& tier) {
-  if (tier == "deepspeed") return OffloadParts{};
+// A tier says which of states, gradients and weights leave the device (docs/explanation/planner.md). Several devices
+// that it has divide weights hold a part of each already, as in DeepSpeed's stage 3.
+std::optional<OffloadParts> tier_parts(const std::string& tier, bool divides) {
+  if (tier == "deepspeed" || (tier == "stage3" && divides)) return OffloadParts{};
   if (tier == "stage2_offload") return OffloadParts{.states = true};
   if (tier == "stage3") return OffloadParts{.states = true, .gradients = true};
   return OffloadParts{.states = true, .gradients = true, .weights = true};
@@ -182,12 +183,13 @@ std::vector<Space> offload_spaces(const Recipe& recipe) {
   return targets;
 }
 
-std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& targets) {
+std::optional<OffloadParts> offload_parts(const Recipe& recipe, const std::vector<Space>& targets) {
+  const Recipe::Memory& memory = recipe.memory;
   std::optional<OffloadParts> parts;
   if (memory.tier) {
     if (memory.offload)
       throw UsageError("memory.tier and memory.offload both choose what is offloaded; set one of them");
-    parts = tier_parts(*memory.tier);
+    parts = tier_parts(*memory.tier, tier_divides(recipe));
   } else if (memory.offload) {
     parts.emplace();
     for (const std::string& name : *memory.offload) {

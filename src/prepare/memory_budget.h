@@ -33,7 +33,7 @@ Recipe with_own_card(Recipe recipe);
 // The host is an offload target only for a device with memory of its own.
 std::vector<Space> offload_spaces(const Recipe& recipe);
 // The parts that memory.tier or memory.offload names. Throws UsageError where it has no place to go.
-std::optional<OffloadParts> offload_parts(const Recipe::Memory& memory, const std::vector<Space>& targets);
+std::optional<OffloadParts> offload_parts(const Recipe& recipe, const std::vector<Space>& targets);
 
 // Reads memory.recompute for a model of so many layers. Throws UsageError for more layers than there are.
 std::optional<RecomputeLevels> stated_recompute(const Recipe::Memory& memory, int64_t layers);

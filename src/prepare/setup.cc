@@ -371,7 +371,7 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.choices.recompute = stated_recompute(recipe.memory, request.workload.experiment.model.layers);
   request.target.own_memory = recipe.is_of_card();
   request.target.targets = offload_spaces(recipe);
-  request.choices.offload = offload_parts(recipe.memory, request.target.targets);
+  request.choices.offload = offload_parts(recipe, request.target.targets);
   request.choices.targets =
       stated_targets(recipe.memory, request.target.targets, request.workload.experiment.model.layers);
   request.choices.prefetch = recipe.memory.prefetch;

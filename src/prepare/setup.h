@@ -48,6 +48,8 @@ Link link_of(const Recipe& recipe, const PlannedMachine& machine, const DeviceDe
 // The target's link, with the rate of what ops send over it.
 void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& target);
 
+// Returns true if memory.tier says what several devices divide: memory.shard does not.
+bool tier_divides(const Recipe& recipe);
 // The parts that the devices of the recipe divide among themselves.
 ShardStage shard_stage(const Recipe& recipe);
 

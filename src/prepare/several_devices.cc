@@ -13,15 +13,27 @@ namespace {
                              recipe.devices, what, instead));
 }
 
+// A tier divides among several devices what DeepSpeed's stage of that name does.
+ShardStage stage_of_tier(const std::string& tier) {
+  return tier == "deepspeed" || tier == "stage2_offload" ? ShardStage::gradients : ShardStage::weights;
+}
+
+// The key that says what is divided, as a recipe has it.
+std::string stated_stage(const Recipe& recipe, ShardStage stage) {
+  return tier_divides(recipe)
+             ? formatted("memory.tier: {}, which divides {},", *recipe.memory.tier, to_string(stage))
+             : formatted("memory.shard: {}", to_string(stage));
+}
+
 void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
+  const ShardStage stage = shard_stage(recipe);
   // Its averages of rows and columns, and the size of its updates, are of whole matrices.
-  const bool divides = memory.shard >= ShardStage::states;
-  if (divides && recipe.optimizer.name == OptimizerKind::adafactor)
-    refuse(recipe, formatted("memory.shard: {} with optimizer.name: adafactor", to_string(memory.shard)),
+  if (stage >= ShardStage::states && recipe.optimizer.name == OptimizerKind::adafactor)
+    refuse(recipe, stated_stage(recipe, stage) + " with optimizer.name: adafactor",
            "set memory.shard to none");
-  if (const std::string reason = needs_whole_weights(recipe);
-      memory.shard == ShardStage::weights && !reason.empty())
-    refuse(recipe, formatted("memory.shard: weights with {}", reason), "set memory.shard to gradients");
+  if (const std::string reason = needs_whole_weights(recipe); stage == ShardStage::weights && !reason.empty())
+    refuse(recipe, formatted("{} with {}", stated_stage(recipe, stage), reason),
+           "set memory.shard to gradients");
   if (memory.keep_frozen == KeepFrozen::on) refuse(recipe, "memory.keep_frozen: on", "set it to off");
 }
 
@@ -57,9 +69,14 @@ std::string needs_whole_weights(const Recipe& recipe) {
   return recipe.method.init == "lora" ? "" : "method.init: " + recipe.method.init;
 }
 
+bool tier_divides(const Recipe& recipe) {
+  return recipe.devices > 1 && recipe.memory.tier && recipe.memory.shard == ShardStage::automatic;
+}
+
 ShardStage shard_stage(const Recipe& recipe) {
   if (recipe.devices == 1) return ShardStage::none;
   if (recipe.memory.shard != ShardStage::automatic) return recipe.memory.shard;
+  if (tier_divides(recipe)) return stage_of_tier(*recipe.memory.tier);
   return recipe.optimizer.name == OptimizerKind::adafactor ? ShardStage::none : ShardStage::states;
 }
 

@@ -254,7 +254,9 @@ std::vector<Option> memory_options() {
                     "add --plan"),
       optional_word("memory.tier", FIELD(memory.tier), {"deepspeed", "stage2_offload", "stage3", "minimal"},
                     "what is offloaded to host or disk: deepspeed: nothing; stage2_offload: optimizer "
-                    "states; stage3: gradients too; minimal: layer weights too"),
+                    "states; stage3: gradients too; minimal: layer weights too. On several devices, unless "
+                    "memory.shard is stated: deepspeed: gradients are divided; stage2_offload: and states "
+                    "offloaded; stage3: weights are divided; minimal: and all is offloaded"),
       memory_recompute(),
       memory_offload(),
       memory_targets(),

@@ -35,6 +35,8 @@ Json variant_keys(const Plan& plan) {
   if (plan.request.choices.offload && !plan.request.choices.offload_of_tier) keys["memory.offload"] = "auto";
   keys["memory.offload_to"] = offload_targets_json(variant.offload.targets());
   if (variant.offload.any()) keys["memory.prefetch"] = variant.offload.prefetch;
+  // The stage is fixed too: auto may take another one, and a tier that is let go has said it.
+  if (experiment.ranks > 1) keys["memory.shard"] = std::string(to_string(experiment.sharding().stage));
   return keys;
 }
 

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
 REFUSED = 3
 MPIRUN = 24 << 20  # bytes of mpirun itself in a group
+STAGES = ("auto", "gradients", "weights")
 
 
 class Failure(Exception):
@@ -45,8 +46,8 @@ class Line:
         if devices > 1:
             effective = max(devices, self.settings["batch"]["effective"])
             self.always = [f"batch.effective={effective}", "threads=1"]
-            if seed % 2 and self.settings["optimizer"]["name"] != "adafactor":
-                self.always.append("memory.shard=gradients")
+            if self.settings["optimizer"]["name"] != "adafactor":
+                self.always.append("memory.shard=" + STAGES[seed % len(STAGES)])
 
     def call(self, *words, data_limit=None, group_limit=None):
         def cap():

@@ -137,7 +137,7 @@ SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all
     ("every_budget", under("plan/search", "layout")),  # of plan_test
     ("offload_layout", under("plan/program", "layout")),  # of plan_test: real shapes
     ("ways", ("tests/ways_test.py", *under("plan/search", "plan/report", "advise"))),
-    ("several_devices", ("tests/several_devices_test.py", "tests/divided_*_test.py", "src/train/gradient_sums*", "src/passes/reduce_gradients*", "src/passes/gather_weights*", *under("ranks"))),  # its pairs of runs with equal bits
+    ("several_devices", ("tests/several_devices_test.py", "tests/divided_*_test.py", "tests/node_copy_test.py", "src/train/gradient_sums*", "src/passes/reduce_gradients*", "src/passes/gather_weights*", *under("ranks"))),  # its pairs of runs with equal bits
     ("devices_cases", ("tests/devices_cases_test.py", "src/train/gradient_sums*", *under("ranks"))),  # families, tasks and methods on several
     ("emulated", ("tests/emulated_test.py", "tests/small_models.py", *under("gpu", "runtime"))),
     (CARD_TEST, OF_CARDS),
@@ -168,6 +168,7 @@ SUITES = (
     ("fit_test", ("src/cli/plan/fit*", "src/models/shapes*", *under("hub"))),
     ("first_contact_test", ("src/cli/*.cc", "src/advise/*")),
     ("doctor_test", ("src/fleet/doctor/*", "tests/doctor/*")),
+    ("node_copy_test", ("src/runtime/arena*", "src/weights/rank_reader*", "src/weights/persistent_state*", *under("ranks"))),
     ("divided_weights_test", ("src/train/gradient_sums*", "src/passes/gather_weights*", *under("ranks"))),
     ("seq2seq_test", ("src/models/t5*", "src/infer/*")),
     ("adapters_test", ("src/passes/*adapter*", "src/passes/lora*", "src/weights/*adapter*")),

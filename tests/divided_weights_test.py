@@ -15,6 +15,7 @@ from shard import SuiteLoader
 from small_models import GLA, T5, TODAY, steps, tiny_recipe
 
 UNTIED = {**WIDE, "tie_word_embeddings": False}
+OWN = {"node_copy": False}  # frozen weights are one copy on this machine otherwise
 EVALUATED = {"eval": {"every": 3, "micro": 1}, "data": {"eval": 7}}  # some ranks run another's row
 PAIRS = {"eval": {"every": 3, "micro": 1}, "data": {"eval": 3}}  # of eight
 
@@ -36,7 +37,7 @@ class DividedWeights(DividedTest):
         chunks = {} if settings.get("task") in ("reward", "classify") else {"loss_chunk": 64}
         found = []
         for shard in ("gradients", "weights"):
-            self.train(config, shard, count, **{**FEW, **settings}, memory={"shard": shard, **chunks})
+            self.train(config, shard, count, **{**FEW, **settings}, memory={"shard": shard, **OWN, **chunks})
             found.append((self.files_of(shard, 6), [(step["loss"], step["grad_norm"]) for step in steps(self.folder / shard)],
                           self.evaluations_of(shard) if "eval" in settings else []))
         for name, content in found[0][0].items():
@@ -81,7 +82,7 @@ class DividedWeights(DividedTest):
     def test_bytes_sent_are_those_of_the_plan_and_evaluations_are_not_among_them(self):
         # Eight rows of sixteen train: each step has all of them.
         for settings in ({**FEW, "eval": {"every": 3}, "data": {"eval": 8}}, {**ONE, "precision": "bf16-master"}, LORA):
-            recipe = self.train(WIDE, "sent", 3, **settings, memory={"shard": "weights"})
+            recipe = self.train(WIDE, "sent", 3, **settings, memory={"shard": "weights", **OWN})
             planned = json.loads(output("plan", recipe, "--devices", 3, "--threads", 1, "--json"))["devices"]
             self.assertEqual(planned["shard"], "weights")
             self.assertEqual([rank["sent_bytes"] for rank in self.record_of("sent", 3)["ranks"]], [6 * planned["sent_bytes_per_step"]] * 3)
@@ -92,7 +93,7 @@ class DividedWeights(DividedTest):
         for settings in ({}, QLORA):
             found = []
             for shard in ("gradients", "weights"):
-                recipe = tiny_recipe(self.folder, WIDE, shard, **{**LONG, **SHORT, **made, **settings, "memory": {"shard": shard, "loss_chunk": 64}})
+                recipe = tiny_recipe(self.folder, WIDE, shard, **{**LONG, **SHORT, **made, **settings, "memory": {"shard": shard, "loss_chunk": 64, **OWN}})
                 output("train", recipe, "--devices", 3, "--threads", 1, "--quiet", "--overwrite")
                 found.append((self.files_of(shard, 6), sum(rank["loaded_bytes"] for rank in self.record_of(shard, 3)["ranks"])))
             self.assertTrue(found[0] == found[1], settings)  # each byte is read by one of them

@@ -2,7 +2,8 @@
 // FAIL_CALL=rights the process is nobody, where it would be root; with FAIL_CALL=threads it is so too, and
 // may start none (RLIMIT_NPROC, which binds no root). Otherwise system calls on files whose path holds
 // $FAIL_PATH fail with the number $FAIL_ERRNO, the first $FAIL_AFTER of them excepted; where that is "stop",
-// the process stops (SIGSTOP) once, and then nothing fails. $FAIL_CALL is "read", "write" or "open".
+// the process stops (SIGSTOP) once, and then nothing fails. $FAIL_CALL is "read", "write", "open", "make" (of a file in
+// memory) or "claim" (of its pages, or a disk's).
 #include <grp.h>
 #include <sys/resource.h>
 
@@ -70,6 +71,16 @@ ssize_t pread(int descriptor, void* to, size_t size, off_t offset) {
 ssize_t pread64(int descriptor, void* to, size_t size, off64_t offset) {
   static auto* const real = next<ssize_t(int, void*, size_t, off64_t)>("pread64");
   return fails("read", descriptor) ? -1 : real(descriptor, to, size, offset);
+}
+
+int memfd_create(const char* name, unsigned flags) noexcept {
+  static auto* const real = next<int(const char*, unsigned)>("memfd_create");
+  return fails("make", name) ? -1 : real(name, flags);
+}
+
+int fallocate(int descriptor, int mode, off_t offset, off_t size) {
+  static auto* const real = next<int(int, int, off_t, off_t)>("fallocate");
+  return fails("claim", descriptor) ? -1 : real(descriptor, mode, offset, size);
 }
 
 int open(const char* path, int flags, ...) {

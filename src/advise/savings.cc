@@ -42,7 +42,8 @@ std::vector<Saving> not_allowed_savings(const PlanInput& input, const Recipe& re
           request, with_rows_of(plan.variant, plan.request.workload.experiment, request.workload.experiment));
     });
     if (!bytes) return;
-    const double saved = static_cast<double>(plan.layout.lower_bound_bytes() - *bytes);
+    const double saved =
+        static_cast<double>(plan.layout.lower_bound_bytes() - plan.layout.shared.of_others() - *bytes);
     if (saved > kWorthTelling * static_cast<double>(plan.arena_bytes())) savings.push_back({name, *bytes});
   };
   const auto& allowed = recipe.memory.allow;

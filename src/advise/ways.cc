@@ -284,6 +284,9 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refu
 // hold less.
 void add_fewer_devices(WayFinder& finder, const Recipe& recipe) {
   if (recipe.devices == 1) return;
+  if (!recipe.memory.node_copy)
+    finder.add({{"memory.node_copy", "true"}},
+               "same result, frozen weights once for all devices of a machine", true);
   const bool divides = recipe.optimizer.name != OptimizerKind::adafactor;
   const bool is_stated = recipe.memory.shard != ShardStage::automatic || tier_divides(recipe);
   const ShardStage stage = shard_stage(recipe);

@@ -9,7 +9,7 @@
 
 namespace plimsoll {
 
-// Bytes of the device that an arena may take, and whether a layout of more was left as it was for that: where what lives
+// Bytes of the device that an arena may take (a process's share where it has some in common), and whether a layout of more was left as it was for that: where what lives
 // together takes nearly all of them, the searches for tight layouts (layout/period.h) end above them, and are left out.
 // A layout that takes no more is the one of lay_out().
 struct LayoutLimit {

@@ -123,20 +123,43 @@ TableRow row_of(const Tensor& tensor) {
           "",          tensor.space, tensor.block, tensor.parameter, tensor.module,  tensor.whole};
 }
 
-// The persistent tensors of all programs, in order of first mention, one after the other.
+// The persistent tensors of all programs, in order of first mention, one after the other; of the device's first those
+// that the processes of a node share.
 class PersistentTable {
  public:
-  explicit PersistentTable(std::span<const Graph> programs) {
+  PersistentTable(std::span<const Graph> programs, const NodeCopy& copy) : copy_(copy) {
     for (const Graph& graph : programs)
       for (const Tensor& tensor : graph.tensors())
         if (is_persistent(tensor.role)) add(graph, tensor);
+    if (copy.is_shared()) place_shared();
+    for (TableRow& row : rows)
+      if (!is_shared(row)) place(row);
   }
   [[nodiscard]] const TableRow& row(const std::string& name) const { return rows[by_name_.at(name)]; }
 
   std::vector<TableRow> rows;
   std::array<int64_t, kSpaces.size()> bytes{};
+  SharedFront shared;
 
  private:
+  [[nodiscard]] bool is_shared(const TableRow& row) const {
+    return copy_.has(row.role, row.space, row.is_piece());
+  }
+  void place(TableRow& row) {
+    int64_t& end = bytes[index(row.space)];
+    row.offset = end;
+    end += round_up(row.bytes, kArenaAlignment);
+  }
+  void place_shared() {
+    int64_t& end = bytes[index(Space::device)];
+    for (TableRow& row : rows) {
+      if (!is_shared(row)) continue;
+      place(row);
+      shared.share += copy_.share_of(round_up(row.bytes, kArenaAlignment));
+    }
+    if (end > 0) shared.share += copy_.share_of_last_page();
+    shared.bytes = end = round_up(end, NodeCopy::kSharedUnit);
+  }
   void add(const Graph& graph, const Tensor& tensor) {
     const auto [found, is_new] = by_name_.emplace(tensor.name, rows.size());
     if (!is_new) {
@@ -151,10 +174,8 @@ class PersistentTable {
       return;
     }
     rows.push_back(row_of(tensor));
-    int64_t& end = bytes[index(tensor.space)];
-    rows.back().offset = end;
-    end += round_up(tensor.bytes(), kArenaAlignment);
   }
+  NodeCopy copy_;
   std::unordered_map<std::string, size_t> by_name_;
 };
 
@@ -210,7 +231,7 @@ std::vector<ProgramProblems> problems_of(std::span<const Graph> programs, const 
       of.of_space[space].problem.enough = enough[space];
       of.of_space[space].problem.beside = persistent.bytes[space];
       if (most && space == index(Space::device))
-        of.of_space[space].problem.most = *most - persistent.bytes[space];
+        of.of_space[space].problem.most = *most - (persistent.bytes[space] - persistent.shared.of_others());
     }
   return problems;
 }
@@ -262,7 +283,7 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
 }
 
 ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& options, LayoutLimit& limit) {
-  PersistentTable persistent(programs);
+  PersistentTable persistent(programs, options.node_copy);
   ArenaLayout result;
   std::array<int64_t, kSpaces.size()> transient{};
   const std::vector<ProgramProblems> problems =
@@ -282,6 +303,7 @@ ArenaLayout lay_out(std::span<const Graph> programs, const LayoutOptions& option
   result.transient_bytes = sizes(Space::device).transient_bytes;
   result.host = sizes(Space::host);
   result.disk = sizes(Space::disk);
+  result.shared = persistent.shared;
   result.persistent = std::move(persistent.rows);
   return result;
 }

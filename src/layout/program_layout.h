@@ -1,7 +1,7 @@
 // The addresses of all tensors of a set of programs: one arena in each space (device, host, a file on disk).
 //
 // The programs of a run (micro-step, update, evaluation, ...) work on the same persistent tensors, matched by
-// name, which fill the front of their space's arena. Behind them lies its transient region, used by one
+// name, which fill the front of their space's arena, of the device's first what the processes of a node share. Behind them lies its transient region, used by one
 // program at a time: its size is the largest need of any program. This is the only place where sizes and
 // offsets are decided; report, executor, checkpoint and memory errors read these tables.
 #pragma once
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "graph/graph.h"
 
 namespace plimsoll {
@@ -51,6 +52,30 @@ struct ArenaSizes {
   [[nodiscard]] int64_t total() const { return persistent_bytes + transient_bytes; }
 };
 
+// Processes of a node that have what is frozen once, on the device: each counts its share of the one copy.
+struct NodeCopy {
+  int64_t processes = 1;  // 1: each has a copy of its own
+
+  [[nodiscard]] bool is_shared() const { return processes > 1; }
+  // A piece is another one at each process.
+  [[nodiscard]] bool has(Role role, Space space, bool is_piece) const {
+    return is_shared() && role == Role::frozen_weight && space == Space::device && !is_piece;
+  }
+  // The share of a tensor that takes so many bytes of an arena, and of the page that the copy may end within.
+  [[nodiscard]] int64_t share_of(int64_t bytes) const { return ceil_div(bytes, processes); }
+  [[nodiscard]] int64_t share_of_last_page() const { return is_shared() ? share_of(kSharedUnit) : 0; }
+
+  static constexpr int64_t kSharedUnit = 4096;
+};
+
+// The front of the device's arena that the processes of a node have once.
+struct SharedFront {
+  int64_t bytes = 0;  // whole pages
+  int64_t share = 0;  // of each process; all of them together are no less than `bytes`
+  // A process maps this much more than it counts.
+  [[nodiscard]] int64_t of_others() const { return bytes - share; }
+};
+
 struct ProgramLayout {
   std::string name;
   std::vector<TableRow> rows;  // by tensor id of the program's graph, persistent tensors included
@@ -66,16 +91,21 @@ struct ArenaLayout {
   int64_t persistent_bytes = 0;  // of the device, like transient_bytes
   int64_t transient_bytes = 0;
   ArenaSizes host, disk;
-  double work = 0;  // of searches where a layout missed its bound (layout::Placement)
+  SharedFront shared;  // counted in persistent_bytes
+  double work = 0;     // of searches where a layout missed its bound (layout::Placement)
   [[nodiscard]] ArenaSizes sizes(Space space) const;
   [[nodiscard]] int64_t arena_bytes(Space space = Space::device) const { return sizes(space).total(); }
   [[nodiscard]] int64_t lower_bound_bytes() const;
+  [[nodiscard]] bool is_shared(const TableRow& row) const {
+    return row.space == Space::device && row.offset < shared.bytes;
+  }
   // nullptr when there is no such persistent tensor.
   [[nodiscard]] const TableRow* find_persistent(std::string_view name) const;
 };
 
 struct LayoutOptions {
   bool reuse = true;  // off: every transient tensor has bytes of its own, for tests of the layout
+  NodeCopy node_copy = {};
 };
 
 // Throws InternalError when two programs disagree about a persistent tensor.

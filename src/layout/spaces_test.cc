@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "layout/program_layout.h"
 #include "layout/test_bounds.h"
 
@@ -189,6 +190,38 @@ TEST(TransferDiscipline, stores_of_slices_into_one_home_are_valid) {
                     "a = store_wait(a) forward\nb = store_wait(b) forward\nc = fetch_wait(c) forward\n"
                     "d f32[128] = add(c, c) forward\n"),
             "");
+}
+
+// Two frozen weights, one that trains and that an evaluation sees as frozen, and one frozen weight on disk.
+TEST(NodeCopies, what_is_frozen_lies_at_the_front_in_whole_pages_and_counts_by_shares) {
+  const auto program = [](const char* name, const char* role) {
+    return parse_graph(
+        formatted("graph {}\n"
+                  "tensor x f32[1024] input\n"
+                  "tensor t f32[1024] {}\n"
+                  "tensor f f32[300] frozen\n"
+                  "tensor g f32[1024] frozen\n"
+                  "tensor d f32[1024] frozen disk\n"
+                  "a f32[1024] = add(x, t) forward\n"
+                  "b f32[1024] = add(a, g) forward\n",
+                  name, role));
+  };
+  const std::vector<Graph> programs = {program("evaluation", "frozen"), program("train", "trainable")};
+  const ArenaLayout apart = lay_out(programs);
+  EXPECT_EQ(apart.shared.bytes, 0);
+  const ArenaLayout layout = lay_out(programs, {.node_copy = {3}});
+  validate(programs, layout);
+  const auto row = [&](const char* name) { return *layout.find_persistent(name); };
+  EXPECT_EQ(row("f").offset, 0);
+  EXPECT_EQ(row("g").offset, 1536);
+  EXPECT_EQ(layout.shared.bytes, 8 * kKiB);
+  EXPECT_EQ(layout.shared.share, 512 + (4096 + 2) / 3 + (4096 + 2) / 3);
+  EXPECT_GE(3 * layout.shared.share, layout.shared.bytes);
+  for (const char* name : {"f", "g"}) EXPECT_TRUE(layout.is_shared(row(name))) << name;
+  for (const char* name : {"x", "t", "d"}) EXPECT_FALSE(layout.is_shared(row(name))) << name;
+  EXPECT_EQ(layout.persistent_bytes, 8 * kKiB + 2 * 4 * kKiB);
+  EXPECT_EQ(layout.arena_bytes() - apart.arena_bytes(), 8 * kKiB - 4 * kKiB - 1536);
+  EXPECT_EQ(layout.arena_bytes(Space::disk), apart.arena_bytes(Space::disk));
 }
 
 }  // namespace

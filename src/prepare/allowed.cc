@@ -53,9 +53,10 @@ std::optional<AllowedPlan> fitting_lossy(const Recipe& recipe, const Planner& pl
 
 // memory.shard: auto divides more where nothing fits without that: the same recipe with gradients divided too, and with
 // weights. Nothing where it is stated, or cannot.
-std::vector<Recipe> dividing_more(const Recipe& recipe) {
+std::vector<Recipe> dividing_more(const Recipe& recipe, const PlannedMachine& machine) {
   if (recipe.memory.shard != ShardStage::automatic || shard_stage(recipe) != ShardStage::states) return {};
-  std::vector<Recipe> recipes(needs_whole_weights(recipe).empty() ? 2 : 1, recipe);
+  const bool has_weights = needs_whole_weights(recipe).empty() && needs_no_division(recipe, machine).empty();
+  std::vector<Recipe> recipes(has_weights ? 2 : 1, recipe);
   recipes.front().memory.shard = ShardStage::gradients;
   if (recipes.size() > 1) recipes.back().memory.shard = ShardStage::weights;
   return recipes;
@@ -108,7 +109,7 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
   const Recipe& recipe = resolved.recipe;
   const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
     PlanRequest request = plan_request(resolve_as(resolved, changed), machine, data);
-    request.target.layout = layout;
+    request.target.layout.reuse = layout.reuse;
     request.names_knee = names_knee;
     request.progress = progress;
     request.lossy = std::move(lossy);
@@ -116,7 +117,7 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
   };
   AllowedPlan lossless{recipe, planned(recipe, {})};
   if (lossless.plan.fits()) return lossless;
-  for (Recipe& divided : dividing_more(recipe)) {
+  for (Recipe& divided : dividing_more(recipe, machine)) {
     Plan plan = planned(divided, {});
     // A plan that does not fit is the smallest of its stage.
     if (plan.fits() || plan.memory_bytes() < lossless.plan.memory_bytes())
@@ -140,7 +141,7 @@ std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachi
     return FittingPlans(request).within(request.target.budget);
   };
   if (auto lossless = planner(resolved.recipe, {})) return lossless;
-  for (const Recipe& divided : dividing_more(resolved.recipe))
+  for (const Recipe& divided : dividing_more(resolved.recipe, machine))
     if (auto plan = planner(divided, {})) return plan;
   auto lossy = fitting_lossy(resolved.recipe, planner);
   return lossy ? std::optional(std::move(lossy->plan)) : std::nullopt;

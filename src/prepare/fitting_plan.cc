@@ -27,7 +27,7 @@ void require_fit(const Plan& plan, std::vector<std::string>& notes) {
   if (budget.device_free_bytes)
     require(plan.graph_bytes() > 0 ? "the arena with captured graphs" : "the arena",
             plan.arena_bytes() + plan.graph_bytes(), *budget.device_free_bytes, "on the card");
-  require("the process", plan.process_peak_bytes(), budget.free_bytes, "on this machine");
+  require("the process", plan.process_share_bytes(), budget.free_bytes, "on this machine");
   const auto limit = data_limit();
   if (limit && plan.data_bytes() > *limit) {
     throw DoesNotFitError(formatted(
@@ -47,7 +47,7 @@ std::string shortage_text(const Plan& plan) {
   if (!fastest || fastest->variant == plan.variant) return "";
   const Experiment& experiment = plan.request.workload.experiment;
   return formatted("memory  {} are free, the fastest variant needs {} ({}); taken instead: {}",
-                   format_bytes(budget.free_bytes), format_bytes(fastest->process_peak_bytes()),
+                   format_bytes(budget.free_bytes), format_bytes(fastest->process_share_bytes()),
                    variant_words(experiment, fastest->variant), variant_words(experiment, plan.variant));
 }
 

@@ -380,6 +380,7 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.target.device =
       device_of(recipe, resolved.card, request.workload.experiment.precision.compute, machine);
   take_link(recipe, machine, request.target);
+  take_node_copy(recipe, machine, request);
   request.choices.tie = tie_percent(recipe.memory, request.target.device.rates) / 100.0;
   request.target.host = host_needs(resolved, request.workload.experiment, machine.cpu, data);
   if (data != nullptr) request.workload.data = data->summary;

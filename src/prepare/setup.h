@@ -53,6 +53,14 @@ bool tier_divides(const Recipe& recipe);
 // The parts that the devices of the recipe divide among themselves.
 ShardStage shard_stage(const Recipe& recipe);
 
+// The processes of a machine that hold frozen weights once; 1: each has a copy of its own.
+int64_t node_ranks(const Recipe& recipe, const PlannedMachine& machine);
+// The reason why nothing is left that memory.shard: weights could divide: matrices of layers below adapters are there
+// once for all. Empty where something is.
+std::string needs_no_division(const Recipe& recipe, const PlannedMachine& machine);
+// Has the request count once what the processes of a machine share.
+void take_node_copy(const Recipe& recipe, const PlannedMachine& machine, PlanRequest& request);
+
 // The setting that computes with whole weights before training, such as "method.dora: true": devices cannot divide
 // weights then. Empty where nothing does.
 std::string needs_whole_weights(const Recipe& recipe);

@@ -63,6 +63,27 @@ int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node) {
   return on_node > 0 ? std::min(on_node, recipe.devices) : ceil_div(recipe.devices, nodes);
 }
 
+int64_t node_ranks(const Recipe& recipe, const PlannedMachine& machine) {
+  if (recipe.devices == 1 || !recipe.memory.node_copy || recipe.is_of_card()) return 1;
+  return devices_of_node(recipe, machine.nodes, machine.on_node);
+}
+
+std::string needs_no_division(const Recipe& recipe, const PlannedMachine& machine) {
+  if (recipe.method.type == MethodType::full || recipe.devices == 1) return "";
+  if (node_ranks(recipe, machine) < recipe.devices) return "";
+  return "the frozen weights are in memory once for all processes (memory.node_copy)";
+}
+
+void take_node_copy(const Recipe& recipe, const PlannedMachine& machine, PlanRequest& request) {
+  if (request.target.device.backend != Backend::cpu) return;  // a card has memory of its own
+  Experiment& experiment = request.workload.experiment;
+  request.target.layout.node_copy.processes = node_ranks(recipe, machine);
+  const std::string whole = needs_no_division(recipe, machine);
+  if (experiment.optimizer.shard != ShardStage::weights || whole.empty()) return;
+  experiment.optimizer.shard = ShardStage::gradients;
+  request.notes.push_back(formatted("memory.shard: weights divides what gradients does: {}", whole));
+}
+
 std::string needs_whole_weights(const Recipe& recipe) {
   if (recipe.method.type == MethodType::full) return "";
   if (recipe.method.dora) return "method.dora: true";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <new>
+#include <numeric>
 
 #include "base/format.h"
 
@@ -33,6 +34,13 @@ RunRanks::Failure RunRanks::failure_of(const std::function<void()>& work) {
   } catch (const std::exception& error) {
     return {std::current_exception(), ExitCode::stopped, error.what()};
   }
+}
+
+std::vector<int> RunRanks::on_node() const {
+  if (watch_ != nullptr) return watch_->on_this_node();
+  std::vector<int> all(static_cast<size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 // A rank that failed within other work may have met the others there.

@@ -43,6 +43,9 @@ class RunRanks {
   [[nodiscard]] int size() const { return group_.size(); }
   [[nodiscard]] bool is_alone() const { return group_.is_alone(); }
   [[nodiscard]] bool leads() const { return group_.leads(); }
+  // The ranks on this one's node; without a watch all of them are in one process.
+  [[nodiscard]] std::vector<int> on_node() const;
+  [[nodiscard]] bool are_on_one_node() const { return std::ssize(on_node()) == size(); }
 
   // Does the work at every rank; it may be a part of other work of this kind. Where it throws at one of them, all throw: the first rank that failed its
   // own exception, others an Error with that one's code, and its text behind "rank N: ".

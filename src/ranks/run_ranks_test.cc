@@ -2,7 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <cstring>
+
+#include "base/units.h"
+#include "ranks/node_pages.h"
 #include "ranks/thread_group.h"
 
 namespace plimsoll {
@@ -161,6 +166,49 @@ TEST(RunRanks, a_rank_that_fails_between_steps_is_met_there) {
   EXPECT_EQ(ends.codes, (std::vector<int>{4, 0, 4}));
   EXPECT_EQ(ends.texts[0], "rank 1: row 7 is damaged");
   EXPECT_THAT(ends.together, testing::Each(1));
+}
+
+// Pages of three ranks that have claimed 5 MiB and a little, at an address of each.
+TEST(NodePages, what_one_rank_writes_all_have_and_one_of_them_writes_what_is_nobodys) {
+  constexpr int64_t kBytes = 5 * kMiB + 100;
+  std::array<int, 3> writers{};
+  run_as_threads(3, [&](Group& group) {
+    RunRanks ranks(group);
+    const int rank = group.rank();
+    NodePages pages(ranks, kBytes);
+    EXPECT_EQ(pages.bytes(), 5 * kMiB + 4096);
+    writers[static_cast<size_t>(rank)] = pages.writes() ? 1 : 0;
+    const auto size = static_cast<size_t>(pages.bytes());
+    void* const at = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(at, MAP_FAILED);
+    auto* const bytes = static_cast<std::byte*>(at);
+    pages.map(bytes);
+    const size_t own = size / 3 * static_cast<size_t>(rank);
+    std::memset(bytes + own, rank + 1, 100);
+    group.barrier();
+    pages.seal();
+    for (int other = 0; other < 3; ++other)
+      for (size_t i = 0; i < 100; ++i)
+        ASSERT_EQ(std::to_integer<int>(bytes[size / 3 * static_cast<size_t>(other) + i]), other + 1);
+    EXPECT_EQ(bytes[size - 1], std::byte{0});
+    group.barrier();
+    munmap(at, size);
+  });
+  EXPECT_EQ(writers, (std::array{1, 0, 0}));
+}
+
+TEST(NodePagesDeathTest, nothing_writes_them_once_they_are_sealed) {
+  RunRanks ranks(alone());
+  NodePages pages(ranks, 4096);
+  void* const at = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  auto* const bytes = static_cast<volatile std::byte*>(at);
+  pages.map(static_cast<std::byte*>(at));
+  *bytes = std::byte{7};
+  pages.seal();
+  EXPECT_EQ(*bytes, std::byte{7});
+  EXPECT_DEATH({ *bytes = std::byte{8}; }, "");
+  munmap(at, 4096);
 }
 
 }  // namespace

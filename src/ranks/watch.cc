@@ -178,6 +178,13 @@ int Watch::most_on_a_node() const {
   return most;
 }
 
+std::vector<int> Watch::on_this_node() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (is_here(rank)) ranks.push_back(rank);
+  return ranks;
+}
+
 void Watch::send_to_nodes() noexcept {
   if (!link_) return;
   std::array<SentSlot, kMostSent> sent{};

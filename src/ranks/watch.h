@@ -33,6 +33,8 @@ class Watch {
   [[nodiscard]] int nodes() const { return nodes_; }
   // The most ranks on one of them.
   [[nodiscard]] int most_on_a_node() const;
+  // The ranks on this one's, in their order.
+  [[nodiscard]] std::vector<int> on_this_node() const;
   // False where nodes get no word of each other: only what mpirun sees ends a run whose rank on another node is gone.
   [[nodiscard]] bool hears_nodes() const { return hears_nodes_; }
 

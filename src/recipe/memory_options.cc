@@ -269,6 +269,9 @@ std::vector<Option> memory_options() {
              "cache the activations of frozen layers below all trained ones on disk (memory.disk) across "
              "epochs; auto: if the run is predicted to end sooner"),
       memory_shard(),
+      boolean("memory.node_copy", FIELD(memory.node_copy),
+              "several devices: the processes of a machine hold frozen weights once, in memory that they "
+              "share, and each reads its part of them; false: each has a copy of its own"),
       choice("memory.graphs", FIELD(memory.graphs),
              Words<UseGraphs>{{"auto", UseGraphs::automatic}, {"on", UseGraphs::on}, {"off", UseGraphs::off}},
              "CUDA graphs: capture the kernel launches of a step and launch them as one; auto: if launching "

@@ -221,6 +221,7 @@ struct Recipe {
     int64_t loss_chunk = kAuto;                       // tokens
     KeepFrozen keep_frozen = KeepFrozen::automatic;
     ShardStage shard = ShardStage::automatic;  // what several devices divide
+    bool node_copy = true;                     // those of a machine have frozen weights once
     UseGraphs graphs = UseGraphs::automatic;
     friend bool operator==(const Memory&, const Memory&) = default;
   };

@@ -61,10 +61,18 @@ Json ranks_json(const std::vector<RankRecord>& ranks) {
     list.push_back({{"process_peak_rss_bytes", rank.peak_rss},
                     {"process_data_bytes", rank.data},
                     {"device_arena_bytes", rank.device_bytes},
+                    {"shared_bytes", rank.shared_bytes},
                     {"sent_bytes", rank.sent_bytes},
                     {"sending_seconds", rank.sending_seconds},
                     {"loaded_bytes", rank.loaded_bytes}});
   return list;
+}
+
+void add_ranks(const Plan& plan, const RunRecord& record, Json& json) {
+  json["ranks"] = ranks_json(record.ranks);
+  json["planned"]["shared_bytes"] = plan.layout.shared.bytes;
+  json["planned"]["bytes_together"] = plan.bytes_together();
+  json["measured"]["bytes_together"] = record.bytes_together(plan.machines());
 }
 
 void add_loss_scale(const LossScale& scale, Json& json) {
@@ -130,8 +138,14 @@ void write_run_json(RunFolder& output, const Plan& plan, const RunRecord& record
                     {"graph_bytes", record.card->graphs.bytes},
                     {"products", record.products},
                     {"host_bytes", record.card->on_host}};
-  if (!record.ranks.empty()) json["ranks"] = ranks_json(record.ranks);
+  if (!record.ranks.empty()) add_ranks(plan, record, json);
   output.write("run.json", json.dump(2) + "\n");
+}
+
+int64_t RunRecord::bytes_together(int64_t machines) const {
+  int64_t bytes = machines * ranks.front().shared_bytes;
+  for (const RankRecord& rank : ranks) bytes += rank.peak_rss - rank.shared_bytes;
+  return bytes;
 }
 
 std::string above_plan(const ProcessMemory& measured, int64_t planned, bool card) {
@@ -198,16 +212,23 @@ std::string batch_words(const Plan& plan) {
                    effective);
 }
 
+// The limit of the process, or how much of its memory others have too: then its share counts, and not all of it.
+std::string limit_words(const Plan& plan) {
+  const auto& budget = plan.request.target.budget.process_bytes;
+  const int64_t shared = plan.layout.shared.bytes;
+  if (shared > 0) return formatted(" ({} of it shared)", format_bytes(shared));
+  return budget ? " of " + format_bytes(*budget) : "";
+}
+
 }  // namespace
 
 std::string plan_line(const Plan& plan, int64_t steps) {
   const std::vector<std::string>& lossy = plan.request.lossy;
-  const auto& budget = plan.request.target.budget.process_bytes;
   const int64_t ranks = plan.request.workload.experiment.ranks;
   return formatted("plan    {} {}{} · {} · {}{}{}{}",
                    ranks > 1 ? formatted("each of {} processes", ranks) : "process",
-                   format_bytes(plan.process_peak_bytes()), budget ? " of " + format_bytes(*budget) : "",
-                   batch_words(plan), format_count(steps), steps == 1 ? " step" : " steps",
+                   format_bytes(plan.process_peak_bytes()), limit_words(plan), batch_words(plan),
+                   format_count(steps), steps == 1 ? " step" : " steps",
                    plan.request.workload.run ? " · about " + duration_words(plan.run_seconds()) : "",
                    lossy.empty() ? "" : " · lossy: " + join(lossy, ", "));
 }

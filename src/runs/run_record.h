@@ -42,6 +42,7 @@ struct RunWork {
 // One of several processes of a run.
 struct RankRecord {
   int64_t peak_rss = 0, data = 0, device_bytes = 0;
+  int64_t shared_bytes = 0;    // of these, that the processes of its machine have once
   int64_t sent_bytes = 0;      // to others
   double sending_seconds = 0;  // in which it waited for others and for what they sent
   int64_t loaded_bytes = 0;    // of weights and states that it read for all
@@ -66,6 +67,9 @@ struct RunRecord {
   RowCounts rows = {};  // of this process
   std::optional<LossScale> loss_scale = {};
   std::vector<RankRecord> ranks = {};  // empty: it has one process
+
+  // The peaks of all processes; memory that those of a machine share counts once for each of so many machines.
+  [[nodiscard]] int64_t bytes_together(int64_t machines) const;
 };
 
 // Seconds and rates of each step of this process; memory for them is claimed at the start.

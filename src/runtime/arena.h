@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ranks/node_pages.h"
 #include "runtime/device.h"
 
 namespace plimsoll {
@@ -12,8 +13,9 @@ namespace plimsoll {
 // DoesNotFitError when the kernel refuses.
 class Arena : public DeviceMemory {
  public:
-  // Pages are touched by `threads` threads, so that no page fault waits in the first step.
-  Arena(int64_t bytes, int threads);
+  // Pages are touched by `threads` threads, so that no page fault waits in the first step. `front`: pages that lie at
+  // its front, and are those of other processes too; null: all are its own.
+  Arena(int64_t bytes, int threads, NodePages* front = nullptr);
   ~Arena() override;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -23,9 +25,8 @@ class Arena : public DeviceMemory {
   [[nodiscard]] int64_t bytes() const override { return bytes_; }
 
  private:
-  std::byte* data_ = nullptr;
+  std::byte* data_ = nullptr;  // aligned to a huge page
   int64_t bytes_ = 0;
-  void* mapping_ = nullptr;  // where data_ lies, aligned to a huge page
   int64_t mapped_ = 0;
 };
 

@@ -35,6 +35,9 @@ BoundCall job_of(const Transfer& transfer) {
 
 }  // namespace
 
+std::unique_ptr<DeviceMemory> Device::map_over(NodePages&, int64_t) {
+  throw InternalError("a device was asked for memory that processes share");
+}
 void Device::begin_capture() { throw InternalError("a device without graphs was asked for one"); }
 std::unique_ptr<gpu::CardGraph> Device::end_capture() {
   throw InternalError("a device without graphs was asked for one");
@@ -61,6 +64,10 @@ void HostDevice::fill(std::span<std::byte> bytes, int value) {
 
 std::unique_ptr<DeviceMemory> CpuDevice::map(int64_t bytes) {
   return std::make_unique<Arena>(bytes, settings_.threads);
+}
+
+std::unique_ptr<DeviceMemory> CpuDevice::map_over(NodePages& front, int64_t bytes) {
+  return std::make_unique<Arena>(bytes, settings_.threads, &front);
 }
 
 std::unique_ptr<DeviceMemory> CpuDevice::map_host(int64_t bytes) { return map(bytes); }

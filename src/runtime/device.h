@@ -19,6 +19,8 @@
 
 namespace plimsoll {
 
+class NodePages;
+
 // The one allocation of a run. `bytes` is what was requested from the system.
 class DeviceMemory {
  public:
@@ -66,6 +68,9 @@ class Device {
   [[nodiscard]] virtual std::optional<gpu::MemoryLeft> memory_left() const { return std::nullopt; }
   // Throws DoesNotFitError when the device has not that much.
   virtual std::unique_ptr<DeviceMemory> map(int64_t bytes) = 0;
+  // The same with pages at its front that other processes have too. Throws InternalError where the device's memory is
+  // not the host's.
+  virtual std::unique_ptr<DeviceMemory> map_over(NodePages& front, int64_t bytes);
   // Host memory from which the device copies at full speed.
   virtual std::unique_ptr<DeviceMemory> map_host(int64_t bytes) = 0;
   virtual std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) = 0;
@@ -130,6 +135,7 @@ class CpuDevice : public HostDevice {
  public:
   explicit CpuDevice(const CpuSettings& settings) : settings_(settings) {}
   std::unique_ptr<DeviceMemory> map(int64_t bytes) override;
+  std::unique_ptr<DeviceMemory> map_over(NodePages& front, int64_t bytes) override;
   std::unique_ptr<DeviceMemory> map_host(int64_t bytes) override;
   std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) override;
   BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override;

@@ -145,6 +145,7 @@ void load_weights(const PersistentState& state, const Recipe& recipe, const Expe
   } else if (experiment.lora) {
     init_adapters(state, seed);
     start_adapters(state, experiment.lora_options, cpu, seed);
+    take_out_starts(state, experiment.lora_options);
   }
 }
 

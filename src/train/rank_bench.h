@@ -81,11 +81,23 @@ class Ranks {
     return variant;
   }
 
+  // All are processes of one node, which have what is frozen once.
+  Ranks& with_one_copy() {
+    copy_.processes = ranks_;
+    return *this;
+  }
+
+  PlanRequest request() const {
+    PlanRequest request = request_of(experiment_, devices_);
+    request.target.layout.node_copy = copy_;
+    return request;
+  }
+
   // As the next runs have them.
   void compute_on(RankDevices devices) { devices_ = std::move(devices); }
 
   RankedResult run(const Variant& variant) {
-    const Plan plan = plan_variant(request_of(experiment_, devices_), variant);
+    const Plan plan = plan_variant(request(), variant);
     result_ = {};
     checked_.clear();
     run_as_threads(ranks_, [&](Group& group) { run_rank(plan, group); });
@@ -100,18 +112,20 @@ class Ranks {
   // As one rank of a group, whose tensors go to a file of its own.
   void run_as(Group& group, const Variant& variant, const std::string& file) {
     file_ = file;
-    run_rank(plan_variant(request_of(experiment_, devices_), variant), group);
+    run_rank(plan_variant(request(), variant), group);
   }
 
  private:
   void run_rank(const Plan& plan, Group& group) {
     const std::unique_ptr<Device> opened = devices_.open(group.rank());
     Device& device = *opened;
-    const RunMemory memory(device, plan.layout, disk_in_memory());
+    RunRanks ranks(group);
+    RunMemory memory(device, plan.layout, disk_in_memory(), ranks);
     const PersistentState state(plan.layout, memory.arenas(), group.rank());
     init_base_weights(state, experiment_.model, 1);
+    group.barrier();
+    memory.seal_shared();
     if (experiment_.lora) init_adapters(state, 1);
-    RunRanks ranks(group);
     OptimizerStep step({plan, device, memory, true, nullptr, ranks});
     const double scale = experiment_.precision.scales_loss() ? kScale : 1.0;
     for (int number = 1; number <= kSteps; ++number) {
@@ -157,6 +171,7 @@ class Ranks {
 
   Experiment experiment_;
   int ranks_;
+  NodeCopy copy_;
   std::string file_;
   RankDevices devices_;
   std::mutex mutex_;

@@ -94,6 +94,23 @@ TEST_P(RanksRun, divided_weights_have_the_bits_of_divided_gradients) {
   }
 }
 
+TEST_P(RanksRun, one_copy_of_what_is_frozen_changes_no_bit) {
+  if (!GetParam().lora) GTEST_SKIP() << "nothing is frozen";
+  for (const int ranks : {2, 3}) {
+    Experiment experiment = experiment_of(large(GetParam()), 2, true);
+    experiment.effective_batch = 5;
+    Ranks apart(experiment, ranks, ShardStage::states), together(experiment, ranks, ShardStage::states);
+    const Variant variant = apart.variant();
+    const RankedResult want = apart.run(variant);
+    expect_same(together.with_one_copy().run(variant), want, "one copy");
+    for (const int parts : {4, 15}) {
+      Variant moved = variant;
+      moved.offload = choice_of(parts, parts % 3);
+      expect_same(together.run(moved), want, "offload " + std::to_string(parts));
+    }
+  }
+}
+
 TEST_P(RanksRun, updates_in_the_backward_pass_change_no_bit) {
   if (GetParam().lora || GetParam().precision.scales_loss()) GTEST_SKIP() << "has no such updates";
   for (const int ranks : {2, 3}) {

@@ -94,7 +94,7 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
   const Experiment& experiment = plan.request.workload.experiment;
   const ModelSpec& model = experiment.model;
   Session session = open_session(plan, {wish.cpu, settings.device, settings.cuda_card}, wish.folder.path(),
-                                 wish.observer, watched.ranks.group().rank());
+                                 wish.observer, watched.ranks);
   const auto profile = watched.profile ? std::make_unique<Profile>(plan) : nullptr;
   RunPlace place{
       plan,         *session.device, session.memory, watched.poison, profile ? &profile->recorder() : nullptr,

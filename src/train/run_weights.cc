@@ -17,13 +17,13 @@ void load_start(const WeightSource& source, const Experiment& experiment, const 
 }
 
 void begin_adapters(const WeightSource& source, const Experiment& experiment, const CpuSettings& cpu,
-                    const PersistentState& state, RankReader* reader) {
-  if (source.adapter) {
-    load_adapters(state, *source.adapter, FreshHead::stays, reader);
-  } else if (experiment.lora) {
-    init_adapters(state, source.seed);
-    start_adapters(state, experiment.lora_options, cpu, source.seed);
-  }
+                    const PersistentState& state, RunRanks& ranks, RankReader* reader) {
+  if (source.adapter) return load_adapters(state, *source.adapter, FreshHead::stays, reader);
+  if (!experiment.lora) return;
+  init_adapters(state, source.seed);
+  start_adapters(state, experiment.lora_options, cpu, source.seed);
+  ranks.together([] {});  // all have read the weights
+  take_out_starts(state, experiment.lora_options);
 }
 
 }  // namespace plimsoll

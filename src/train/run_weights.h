@@ -15,6 +15,6 @@ void load_start(const WeightSource& source, const Experiment& experiment, const 
                 RunObserver& observer, RankReader* reader);
 // The adapters of a run that begins.
 void begin_adapters(const WeightSource& source, const Experiment& experiment, const CpuSettings& cpu,
-                    const PersistentState& state, RankReader* reader);
+                    const PersistentState& state, RunRanks& ranks, RankReader* reader);
 
 }  // namespace plimsoll

@@ -27,8 +27,8 @@ struct Session {
 // Opens the device and maps the plan's memory; `disk_folder` holds the arena on disk, where there is one.
 // Weights are for the caller to fill. Throws UsageError, before any memory is asked for, where the device has
 // no kernel for what the plan computes. The observer hears what binding ops may wait for.
-// `rank`: of several processes, whose pieces the state has.
+// `ranks`: the processes of the run; the state has the pieces of this one.
 Session open_session(const Plan& plan, const InferenceDevice& wish, const std::filesystem::path& disk_folder,
-                     RunObserver& observer, int64_t rank = 0);
+                     RunObserver& observer, RunRanks& ranks = no_other_ranks());
 
 }  // namespace plimsoll

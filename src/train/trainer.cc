@@ -146,6 +146,7 @@ ExitCode Trainer::take_steps() {
                                    current_.step > 0 ? "another" : "the first"));
     return ExitCode::interrupted;
   }
+  parts_.session.memory.seal_shared();
   if (current_.step > 0) settle();
   parts_.batches.loader().start(current_.position);
   meet(nullptr, false);
@@ -166,6 +167,7 @@ void Trainer::gather_ranks() {
   all[static_cast<size_t>(parts_.ranks.group().rank())] = {memory.peak_rss,
                                                            memory.data,
                                                            parts_.session.memory.device_bytes(),
+                                                           parts_.session.memory.shared_bytes(),
                                                            parts_.step.sent_bytes(),
                                                            parts_.tally.sending_seconds,
                                                            reader_->read_bytes()};
@@ -204,11 +206,13 @@ void Trainer::load() {
   if (wish_.resume)
     wish_.observer.event(formatted("note    {} holds no checkpoint: starting at step 0", output.string()),
                          LogLevel::warn);
-  begin_adapters(wish_.settings.weights, experiment(), wish_.cpu, parts_.session.state, reader());
+  begin_adapters(wish_.settings.weights, experiment(), wish_.cpu, parts_.session.state, parts_.ranks,
+                 reader());
 }
 
 void Trainer::load_start() {
   plimsoll::load_start(wish_.settings.weights, experiment(), parts_.session.state, wish_.observer, reader());
+  parts_.ranks.together([] {});  // what one rank has written is there for those that share it
 }
 
 void Trainer::load_saved(const std::filesystem::path& checkpoint) {

@@ -110,7 +110,6 @@ void start_adapters(const PersistentState& state, const LoraOptions& lora, const
     write_adapter_values(state, *layer.b, part.b);
     write_values(state, *layer.start_a, part.a);
     write_values(state, *layer.start_b, part.b);
-    take_out(state, layer, scale);
   }
 }
 

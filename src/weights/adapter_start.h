@@ -18,10 +18,11 @@ namespace plimsoll {
 // The initial value of an adapter's weight; nullptr where it began at random.
 const TableRow* start_of(const PersistentState& state, const TableRow& adapter);
 
-// Finds the parts of all weights that are loaded, begins the adapters with them, and takes them out.
+// Finds the parts of all weights that are loaded, and begins the adapters with them. take_out_starts() is next, once no
+// process reads the weights as they were.
 void start_adapters(const PersistentState& state, const LoraOptions& lora, const CpuSettings& cpu,
                     uint64_t seed);
-// Takes out what load_start() read, after the weights are loaded anew.
+// Takes out of the weights, as they were loaded, what the adapters begin with.
 void take_out_starts(const PersistentState& state, const LoraOptions& lora);
 
 // Returns true for an adapter's weight that is saved with its start, or transposed; the others convert its

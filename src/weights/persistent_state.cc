@@ -62,6 +62,10 @@ void PersistentState::read(const TableRow& row, int64_t start, std::span<std::by
 }
 
 void PersistentState::write(const TableRow& row, int64_t start, std::span<const std::byte> from) const {
+  if (writes(row)) write_part(row, start, from);
+}
+
+void PersistentState::write_part(const TableRow& row, int64_t start, std::span<const std::byte> from) const {
   check_range(row, start, from.size());
   if (from.empty()) return;
   if (in_memory(row)) {
@@ -87,7 +91,7 @@ void PersistentState::visit(const TableRow& row, std::span<std::byte> staging, c
 }
 
 void PersistentState::fill(const TableRow& row, std::span<std::byte> staging, const Fill& fill) const {
-  this->fill(row, range_of(row), staging, fill);
+  if (writes(row)) this->fill(row, range_of(row), staging, fill);
 }
 
 void PersistentState::fill(const TableRow& row, ElementRange part, std::span<std::byte> staging,

@@ -41,6 +41,11 @@ class PersistentState {
   [[nodiscard]] bool in_memory(const TableRow& row) const {
     return row.space == Space::host || (row.space == Space::device && arenas_.apart == nullptr);
   }
+  // One of the processes of a node writes the tensors that they have once: writes of others have no effect. But each may
+  // write the part of a tensor that it has been given.
+  [[nodiscard]] bool is_shared(const TableRow& row) const { return layout_.is_shared(row); }
+  [[nodiscard]] bool writes(const TableRow& row) const { return arenas_.writes_shared || !is_shared(row); }
+
   // The bytes of a tensor in memory; InternalError for another.
   [[nodiscard]] std::span<std::byte> bytes(const TableRow& row) const;
 
@@ -52,6 +57,8 @@ class PersistentState {
   // Bytes from `start` of the tensor on.
   void read(const TableRow& row, int64_t start, std::span<std::byte> to) const;
   void write(const TableRow& row, int64_t start, std::span<const std::byte> from) const;
+  // The same of a part that this process has been given.
+  void write_part(const TableRow& row, int64_t start, std::span<const std::byte> from) const;
 
   // Passes the whole tensor to `use`, or lets it write the whole tensor: at once where it is in memory, else
   // piece by piece through `staging`, in order. Pieces hold whole elements. Of a tensor that ranks divide that is
@@ -69,13 +76,13 @@ class PersistentState {
   int64_t rank_ = 0;
 };
 
-// A small tensor's values in memory: the tensor itself, or a copy of what the host does not reach, which
-// flush() writes back.
+// A small tensor's values in memory: the tensor itself, or a copy of what the host does not reach, or another process
+// writes, which flush() writes back.
 template <class T>
 class ResidentValues {
  public:
   ResidentValues(const PersistentState& state, const TableRow& row) : state_(state), row_(row) {
-    if (state.in_memory(row)) {
+    if (state.in_memory(row) && state.writes(row)) {
       values_ = {reinterpret_cast<T*>(state.bytes(row).data()), static_cast<size_t>(row.bytes) / sizeof(T)};
       return;
     }

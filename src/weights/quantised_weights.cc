@@ -143,8 +143,8 @@ void write_codes(const PersistentState& state, const TableRow& row, int64_t star
   const int64_t begin = std::max(start, own.first);
   const int64_t end = std::min(start + std::ssize(codes), own.first + own.elements);
   if (begin >= end) return;
-  state.write(row, begin - own.first,
-              codes.subspan(static_cast<size_t>(begin - start), static_cast<size_t>(end - begin)));
+  state.write_part(row, begin - own.first,
+                   codes.subspan(static_cast<size_t>(begin - start), static_cast<size_t>(end - begin)));
 }
 
 // Codes of a part that begins with a block, into their row (those that this rank has of it), and its scales into those
@@ -180,13 +180,14 @@ void quantise_by_ranks(const PersistentState& state, const Nf4Rows& rows, const 
   const RankShare part = rows.codes->is_piece() ? share_of_piece(state, *rows.codes) : reader.share_of(count);
   const StoredRow codes(state, *rows.codes);
   const auto each = static_cast<size_t>(part.each);
+  const bool stay = rows.codes->is_piece() || reader.is_everywhere(state, *rows.codes);
   const std::array made = {
       RankPieces{std::as_writable_bytes(std::span(scales)), each / kNf4Block * sizeof(float)},
       RankPieces{codes.shared(), each / 2}};
   reader.share(
       part.own.elements * size_of(stored.entry->dtype),
       [&] { quantise_part(state, rows, part.own, chunk, read, scales); },
-      std::span(made).first(rows.codes->is_piece() ? 1 : 2));  // pieces stay where they are
+      std::span(made).first(stay ? 1 : 2));
   store_scales(state, rows, scales);
 }
 
@@ -279,6 +280,7 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder, const
 
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
                      const ReadValues& read) {
+  if (!state.writes(*rows.codes)) return;
   const int64_t count = rows.weight_shape().elements();
   std::vector<float> scales(static_cast<size_t>(nf4_blocks(count)));
   quantise_part(state, rows, {0, count}, chunk, read, scales);

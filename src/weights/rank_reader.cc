@@ -58,12 +58,14 @@ void RankReader::load_by(const PersistentState& state, const TableRow& row, int6
   const StoredRow whole(state, row);
   const RankPieces made = {whole.shared(), static_cast<size_t>(part.each * size_of(row.dtype))};
   share(
-      part.own.elements * stored_size, [&] { load(part.own); }, std::span(&made, 1));
+      part.own.elements * stored_size, [&] { load(part.own); },
+      std::span(&made, is_everywhere(state, row) ? 0 : 1));
 }
 
 void RankReader::share(int64_t bytes, const std::function<void()>& work, std::span<const RankPieces> made) {
   ranks_.together(work);
   read_bytes_ += bytes;
+  if (made.empty()) return;
   RunRanks::Exchange exchange(ranks_);
   sum_.gather_pieces(made);
   exchange.done();

@@ -44,7 +44,8 @@ class RankReader {
   RankReader(RunRanks& ranks, OrderedSum& sum) : ranks_(ranks), sum_(sum) {}
 
   // Loads a file's tensor as load_row() (weights/row_io.h) does. If every rank has all of it, each reads a share and
-  // sends it to the others; if ranks divide it, each reads its own piece. All throw where one fails.
+  // sends it to the others, unless they have it in common; if ranks divide it, each reads its own piece. All throw where
+  // one fails.
   void load(const PersistentState& state, const TableRow& row, const StoredTensor& stored,
             std::span<std::byte> staging);
   // The file's bytes as they are; as load_part_bytes().
@@ -52,6 +53,10 @@ class RankReader {
                   std::span<std::byte> staging);
   // A rank reads this range of a tensor that all have whole.
   [[nodiscard]] RankShare share_of(int64_t elements) const;
+  // All ranks have one copy of it: what one writes, all have.
+  [[nodiscard]] bool is_everywhere(const PersistentState& state, const TableRow& row) const {
+    return state.is_shared(row) && ranks_.are_on_one_node();
+  }
   // Every rank does the work of its share, which takes `bytes` of files, and then all have all of `made`: each rank
   // has filled its own piece of each part. All ranks throw where the work of one fails.
   void share(int64_t bytes, const std::function<void()>& work, std::span<const RankPieces> made);

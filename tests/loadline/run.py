@@ -81,11 +81,11 @@ class Line:
             raise Failure("does not fit this machine")
         self.sets = ["memory=1KiB"]
         least = self.plan()
-        self.least = least["process"]["planned_peak_rss_bytes"]
+        self.least = least["process"]["planned_share_bytes"]
         if least["feasible"]:
             raise Failure("a budget of 1 KiB is said to be enough")
         self.sets = []
-        most = plenty["process"]["planned_peak_rss_bytes"]
+        most = plenty["process"]["planned_share_bytes"]
         if self.least > most:
             raise Failure(f"the smallest possible, {self.least}, is above the unlimited plan, {most}")
         if rng.random() < 0.5:
@@ -127,14 +127,15 @@ class Line:
         """Under a group's cap a variant as fast runs within it; with far too little, a smaller one or none."""
         as_fast = 1.11  # twice memory.tie where seconds are guessed, and rounding: what ties with the fastest is chosen by its memory
         peak = before["planned"]["process_peak_rss_bytes"]
-        limit = int(self.devices * (peak + max(0.03 * peak, 16 * MIB))) + (MPIRUN if self.devices > 1 else 0)
+        together = lambda planned: planned.get("bytes_together", planned["process_peak_rss_bytes"])  # noqa: E731
+        limit = int(together(before["planned"]) + self.devices * max(0.03 * peak, 16 * MIB)) + (MPIRUN if self.devices > 1 else 0)
         code, planned = self.train_in_group(limit)
         if code != 0:
             raise Failure(f"in a cgroup of {limit} bytes: exit {code}: {planned}")
-        if (self.devices * planned["process_peak_rss_bytes"] > limit
+        if (together(planned) > limit
                 or planned["seconds_per_step"] > as_fast * before["planned"]["seconds_per_step"]):
             raise Failure(f"in a cgroup of {limit} bytes: planned {planned}, without it {before['planned']}")
-        self.train_in_group(int(0.6 * self.devices * peak))
+        self.train_in_group(int(0.6 * together(before["planned"])))
 
     def check_refused(self, data):
         budget = self.devices * (self.least - 512)

@@ -228,8 +228,7 @@ std::string summary(const std::vector<Choice>& rows, size_t columns) {
     else
       cells.push_back(format_gib(row.plan->process_peak_bytes()));
     if (several)
-      cells.insert(cells.end(), {format_gib(devices_of(*row.plan) * row.plan->process_peak_bytes()),
-                                 format_gib(row.plan->sent_bytes)});
+      cells.insert(cells.end(), {format_gib(row.plan->bytes_together()), format_gib(row.plan->sent_bytes)});
     if (tiers)
       cells.insert(cells.begin() + 2, format_gib(memory_bytes(row.plan->request, row.plan->smallest)));
     if (disk) cells.push_back(format_gib(row.plan->disk_bytes()));
@@ -322,6 +321,7 @@ nlohmann::ordered_json json_of(const Choice& row) {
           {"host_bytes", row.plan->host_bytes()},
           {"disk_bytes", row.plan->disk_bytes()},
           {"devices", devices_of(*row.plan)},
+          {"bytes_together", row.plan->bytes_together()},
           {"sent_bytes_per_step", row.plan->sent_bytes},
           {"seconds_per_step", row.plan->seconds_per_step},
           {"tokens_per_second", row.plan->tokens_per_second()},

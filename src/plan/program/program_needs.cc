@@ -416,6 +416,8 @@ MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
     persistent.name = tensor.name;
     persistent.space = tensor.space;
     persistent.block = tensor.block;
+    persistent.role = tensor.role;
+    persistent.is_piece = tensor.is_piece();
     add(persistent.bytes, round_up(tensor.bytes(), kArenaAlignment), tensor.block, samples.blocks);
     part_of_.push_back(part_of(tensor));
   }

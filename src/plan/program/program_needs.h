@@ -77,6 +77,8 @@ struct ProgramNeeds {
     Space space = Space::device;
     BlockId block = kNoBlock;
     AffineBytes bytes;
+    Role role = Role::frozen_weight;
+    bool is_piece = false;
   };
   struct Loss {  // an op of the loss: what is alive but for its workspace, which goes by the rows
     AffineBytes alive;

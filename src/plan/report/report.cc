@@ -145,6 +145,10 @@ std::string device_table(const Plan& plan, size_t columns, size_t most = SIZE_MA
                    bar(component.bytes, plan.arena_bytes(), bar_width(columns))});
   table.add_row({"total", format_bytes(plan.arena_bytes()),
                  formatted("(lower bound {})", format_bytes(plan.layout.lower_bound_bytes()))});
+  if (const int64_t shared = plan.layout.shared.bytes; shared > 0)
+    table.add_row(
+        {"shared", format_bytes(shared),
+         formatted("of it, once for {} processes", plan.request.target.layout.node_copy.processes)});
   add_outside(plan, table);
   return table.render("  ", columns);
 }
@@ -173,6 +177,12 @@ std::string memory_of_cards(const Plan& plan) {
                    of_budget(here * plan.host_bytes(), here * *budget.host_bytes), processes);
 }
 
+// The part of a process's memory that others have too.
+std::string shared_words(const Plan& plan) {
+  const int64_t shared = plan.layout.shared.bytes;
+  return shared == 0 ? "" : formatted(", {} of it shared", format_bytes(shared));
+}
+
 // The memory that a budget bounds and how much of it is taken.
 std::string memory_text(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
@@ -181,11 +191,11 @@ std::string memory_text(const Plan& plan) {
     const int64_t sharing = budget.sharing;
     const auto all = budget.process_bytes ? std::optional(sharing * *budget.process_bytes) : std::nullopt;
     if (sharing < ranks)
-      return formatted("{} on each machine ({} of {} processes, of {} each)",
-                       of_budget(sharing * plan.process_peak_bytes(), all), sharing, ranks,
-                       format_bytes(plan.process_peak_bytes()));
-    return formatted("{} ({} processes of {})", of_budget(ranks * plan.process_peak_bytes(), all), ranks,
-                     format_bytes(plan.process_peak_bytes()));
+      return formatted("{} on each machine ({} of {} processes, of {} each{})",
+                       of_budget(plan.node_bytes(), all), sharing, ranks,
+                       format_bytes(plan.process_peak_bytes()), shared_words(plan));
+    return formatted("{} ({} processes of {}{})", of_budget(plan.node_bytes(), all), ranks,
+                     format_bytes(plan.process_peak_bytes()), shared_words(plan));
   }
   if (!plan.request.target.own_memory)
     return of_budget(plan.process_peak_bytes(), budget.process_bytes) + " (the whole process)";
@@ -231,10 +241,10 @@ const char* shard_words(ShardStage stage) {
 std::string devices_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
   const bool own_memory = plan.request.target.own_memory;
-  return formatted("{} processes of {}{}, {}; each sends {} a step, in {} ({})", experiment.ranks,
+  return formatted("{} processes of {}{}{}, {}; each sends {} a step, in {} ({})", experiment.ranks,
                    format_bytes(plan.process_peak_bytes()),
                    own_memory ? formatted(" beside a card with {}", format_bytes(plan.memory_bytes())) : "",
-                   shard_words(experiment.optimizer.shard), format_bytes(plan.sent_bytes),
+                   shared_words(plan), shard_words(experiment.optimizer.shard), format_bytes(plan.sent_bytes),
                    duration_words(plan.sending_seconds),
                    rate_words(plan.request.target.link, experiment.ranks, own_memory));
 }
@@ -252,7 +262,7 @@ std::string process_text(const Plan& plan) {
 std::string shortage_here(const Plan& plan) {
   const Budget& budget = plan.request.target.budget;
   if (plan.request.target.own_memory || budget.of_free || budget.free_bytes == 0) return "";
-  if (plan.process_peak_bytes() <= budget.free_bytes) return "";
+  if (plan.process_share_bytes() <= budget.free_bytes) return "";
   return formatted("not here and now: {} are free on this machine", format_bytes(budget.free_bytes));
 }
 
@@ -269,7 +279,7 @@ std::string savings_text(const Plan& plan) {
   std::string text;
   for (const Saving& saving : plan.savings)
     text += formatted("{}{} {}", text.empty() ? "" : " · ", saving.means,
-                      format_bytes(saving.device_bytes - plan.arena_bytes()));
+                      format_bytes(saving.device_bytes - plan.arena_share_bytes()));
   return text + "; lossy: not allowed by the recipe";
 }
 
@@ -705,6 +715,7 @@ std::string report_json(const Plan& plan) {
       {"process",
        {{"budget_bytes", optional_bytes(request.target.budget.process_bytes)},
         {"planned_peak_rss_bytes", plan.process_peak_bytes()},
+        {"planned_share_bytes", plan.process_share_bytes()},
         {"planned_data_bytes", plan.data_bytes()}}},
       {"variant",
        {{"micro_batch", plan.variant.micro_batch},
@@ -748,7 +759,9 @@ std::string report_json(const Plan& plan) {
     json["devices"] = {{"count", ranks},
                        {"device_bytes_each", plan.memory_bytes()},
                        {"bytes_each", plan.process_peak_bytes()},
-                       {"bytes_together", ranks * plan.process_peak_bytes()},
+                       {"bytes_together", plan.bytes_together()},
+                       {"bytes_of_machine", plan.node_bytes()},
+                       {"shared_bytes", plan.layout.shared.bytes},
                        {"shard", to_string(request.workload.experiment.optimizer.shard)},
                        {"sent_bytes_per_step", plan.sent_bytes},
                        {"sending_seconds_per_step", plan.sending_seconds},

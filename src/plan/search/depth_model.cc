@@ -72,7 +72,7 @@ void KnownPrograms::add_targets(Key& key, const OffloadChoice& choice, const std
 KnownModels::KnownModels() = default;
 KnownModels::~KnownModels() = default;
 
-bool KnownModels::is_of(const Experiment& experiment, const DeviceDescription& device) {
+bool KnownModels::is_of(const Experiment& experiment, const DeviceDescription& device, const NodeCopy& copy) {
   const Key facts = {experiment.model.layers,
                      experiment.model.hidden,
                      experiment.model.vocab,
@@ -87,6 +87,7 @@ bool KnownModels::is_of(const Experiment& experiment, const DeviceDescription& d
                      experiment.documents,
                      experiment.evaluates,
                      experiment.ranks,
+                     copy.processes,
                      experiment.lora ? 1 : 0,
                      experiment.lora ? experiment.lora_options.r : 0,
                      experiment.nf4 ? 1 : 0,
@@ -112,15 +113,16 @@ const DepthModel& KnownModels::add(const Key& key, DepthModel model, int64_t ops
 }
 
 KnownPrograms::KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling,
-                             std::shared_ptr<KnownModels> models, bool relocates)
+                             std::shared_ptr<KnownModels> models, bool relocates, const NodeCopy& copy)
     : experiment_(experiment),
       device_(device),
       filling_of_(std::move(filling)),
       time_(std::in_place, device.rates),
-      models_(models && models->is_of(experiment, device) ? std::move(models)
-                                                          : std::make_shared<KnownModels>()),
-      relocates_(relocates && !device.reaches_host) {
-  models_->is_of(experiment, device);
+      models_(models && models->is_of(experiment, device, copy) ? std::move(models)
+                                                                : std::make_shared<KnownModels>()),
+      relocates_(relocates && !device.reaches_host),
+      copy_(copy) {
+  models_->is_of(experiment, device, copy);
 }
 
 void KnownPrograms::enter_capacity_of(const Variant& variant) {
@@ -278,27 +280,44 @@ const DepthModel& KnownPrograms::model(const Variant& variant, const std::vector
     return *known->model;
   }
   const int64_t before = ops_built_;
-  DepthModel made(of(variant, depths, samples, chunks), chunks.size());
+  DepthModel made(of(variant, depths, samples, chunks), chunks.size(), copy_);
   const DepthModel& added = models_->add(key, std::move(made), ops_built_ - before);
   counted_.insert(&added);
   return added;
 }
 
-DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_transient_(chunks) {
+namespace {
+
+// The bytes of an arena that a tensor counts.
+AffineBytes counted_bytes(const ProgramNeeds::Persistent& tensor, const NodeCopy& copy) {
+  if (!copy.has(tensor.role, tensor.space, tensor.is_piece)) return tensor.bytes;
+  AffineBytes share = tensor.bytes;
+  share.base = copy.share_of(share.base);
+  for (int64_t& slope : share.slope) slope = copy.share_of(slope);
+  return share;
+}
+
+}  // namespace
+
+DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks, const NodeCopy& copy)
+    : loss_transient_(chunks) {
   std::vector<const std::string*> known;  // names of persistent tensors, in the order of their addresses
   std::array<Largest, 3> largest;
   std::vector<Largest> of_loss(chunks);
+  bool shares = false;
   for (const auto& program : needs) {
     const std::ptrdiff_t before = std::ssize(known);
     for (const ProgramNeeds::Persistent& tensor : program->persistent) {
       const std::string* name = &tensor.name.text();
       if (std::binary_search(known.begin(), known.begin() + before, name, std::less<>())) continue;
       known.push_back(name);
-      persistent_[index(tensor.space)].add(tensor.bytes, 1);
+      const AffineBytes bytes = counted_bytes(tensor, copy);
+      shares = shares || copy.has(tensor.role, tensor.space, tensor.is_piece);
+      persistent_[index(tensor.space)].add(bytes, 1);
       if (tensor.block == kNoBlock) continue;
       const auto block = static_cast<size_t>(tensor.block);
       persistent_of_.resize(std::max(persistent_of_.size(), block + 1));
-      persistent_of_[block][index(tensor.space)] += tensor.bytes.base;
+      persistent_of_[block][index(tensor.space)] += bytes.base;
     }
     if (program != needs.back()) std::sort(known.begin(), known.end(), std::less<>());
     for (size_t space = 0; space < largest.size(); ++space)
@@ -313,6 +332,7 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks) : loss_
     timed_.push_back({program->runs, program->use, program->moves_disk, program->calls, program->compute,
                       program->together, program->io, program->disk_traffic, program->moved});
   }
+  if (shares) persistent_[index(Space::device)].base += copy.share_of_last_page();
   for (size_t space = 0; space < largest.size(); ++space) transient_[space] = largest[space].list();
   for (size_t chunk = 0; chunk < chunks; ++chunk) loss_transient_[chunk] = of_loss[chunk].list();
 }

@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "layout/program_layout.h"
 #include "plan/program/experiment.h"
 #include "plan/program/program_needs.h"
 #include "plan/program/time_model.h"
@@ -68,7 +69,7 @@ class KnownModels {
   KnownModels& operator=(const KnownModels&) = delete;
   // Returns true for the workload and the device of the first call, as far as requests that are made of one recipe
   // differ.
-  bool is_of(const Experiment& experiment, const DeviceDescription& device);
+  bool is_of(const Experiment& experiment, const DeviceDescription& device, const NodeCopy& copy);
   [[nodiscard]] const Known* find(const Key& key) const;
   const DepthModel& add(const Key& key, DepthModel model, int64_t ops);
 
@@ -87,7 +88,7 @@ class KnownPrograms {
   using FillingOf = std::function<Filling(const Variant&)>;
   // `models`: of other searches of both; none: its own. `relocates`: what moves may go to several offload targets.
   KnownPrograms(const Experiment& experiment, const DeviceDescription& device, FillingOf filling = {},
-                std::shared_ptr<KnownModels> models = {}, bool relocates = false);
+                std::shared_ptr<KnownModels> models = {}, bool relocates = false, const NodeCopy& copy = {});
 
   using Needs = std::vector<std::shared_ptr<const ProgramNeeds>>;
   // Those of the variant with each of `chunks` rows of logits, for a model of so many layers of each stack.
@@ -129,6 +130,7 @@ class KnownPrograms {
   std::shared_ptr<KnownModels> models_;
   std::set<const DepthModel*> counted_;  // whose work is in ops_built_
   bool relocates_;
+  NodeCopy copy_;
   using Key = std::vector<int64_t>;
   static void add_targets(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts);
   static void add_depths(Key& key, const Experiment& experiment);
@@ -153,8 +155,8 @@ struct StackPoints {
 // One way to recompute, at any depth and any of the measured rows of logits.
 class DepthModel {
  public:
-  // A model of programs that were measured alike.
-  DepthModel(const KnownPrograms::Needs& needs, size_t chunks);
+  // A model of programs that were measured alike. What the processes of a node have once counts by its share.
+  DepthModel(const KnownPrograms::Needs& needs, size_t chunks, const NodeCopy& copy = {});
 
   // The variant as it is, at full depth. These stay where they are as long as the programs do.
   static const DepthModel& exact(KnownPrograms& programs, const Variant& variant,

@@ -180,14 +180,25 @@ int64_t Plan::data_bytes() const {
     if (component.name == kProgramsComponent) planning = component.bytes;
   const int64_t files =
       request.target.budget.disk_in_memory ? disk_bytes() : 0;  // pages, but not of the process
-  const int64_t arena =
-      request.target.own_memory ? 0 : arena_bytes() + spare_bytes;  // a card's is no data of the process
+  const int64_t arena = request.target.own_memory
+                            ? 0  // a card's is no data of the process, nor is what others have too
+                            : arena_bytes() - layout.shared.bytes + spare_bytes;
   return arena + request.target.host.baseline_data_bytes + host_bytes() - files +
          request.target.host.extra_data_bytes + planning;
 }
 
+int64_t Plan::bytes_of(int64_t processes, int64_t nodes) const {
+  return processes * (process_peak_bytes() - layout.shared.bytes) + nodes * layout.shared.bytes;
+}
+
+int64_t Plan::bytes_together() const { return bytes_of(request.workload.experiment.ranks, machines()); }
+
+int64_t Plan::machines() const {
+  return ceil_div(request.workload.experiment.ranks, request.target.budget.sharing);
+}
+
 int64_t Plan::memory_bytes() const {
-  if (!request.target.own_memory) return process_peak_bytes();
+  if (!request.target.own_memory) return process_share_bytes();
   return device_bytes() + outside_bytes(request.target.device);
 }
 
@@ -206,7 +217,7 @@ std::vector<OutsidePart> Plan::outside() const {
 std::optional<int64_t> Plan::arena_budget() const {
   const auto& process = request.target.budget.process_bytes;
   if (request.target.own_memory || !process) return request.target.budget.device_bytes;
-  return std::max<int64_t>(0, *process - host_bytes());
+  return std::max<int64_t>(0, *process - host_bytes() + layout.shared.of_others());
 }
 
 std::optional<int64_t> memory_budget(const PlanRequest& request) {
@@ -250,7 +261,7 @@ bool Plan::fits_device() const {
 }
 bool Plan::fits_host() const { return keeps(host_bytes(), request.target.budget.host_bytes); }
 bool Plan::fits_disk() const { return keeps(disk_bytes(), request.target.budget.disk_bytes); }
-bool Plan::fits_process() const { return keeps(process_peak_bytes(), request.target.budget.process_bytes); }
+bool Plan::fits_process() const { return keeps(process_share_bytes(), request.target.budget.process_bytes); }
 
 namespace {
 
@@ -379,7 +390,7 @@ class Layouts {
 Candidate candidate_of(const Plan& plan) {
   Candidate candidate;
   candidate.variant = plan.variant;
-  candidate.arena_bytes = plan.arena_bytes();
+  candidate.arena_bytes = plan.arena_share_bytes();
   candidate.graph_bytes = plan.request.target.own_memory ? plan.graph_bytes() : 0;
   const int64_t files = plan.request.target.budget.disk_in_memory ? plan.disk_bytes() : 0;
   candidate.host_bytes = plan.host_bytes() - plan.request.target.host.total() - files;
@@ -574,7 +585,7 @@ Plan plan_alternative(const Alternative& alternative, int64_t most_ops) {
 // Returns true if a plan is the better answer than the best one of the alternatives before it.
 bool is_better(const Plan& plan, const Plan& best, bool is_last_resort) {
   if (plan.request.workload.use != Use::train) return true;  // fewer rows than before
-  if (!plan.fits()) return is_last_resort && plan.process_peak_bytes() < best.process_peak_bytes();
+  if (!plan.fits()) return is_last_resort && plan.process_share_bytes() < best.process_share_bytes();
   return !best.fits() || plan.run_seconds() < best.run_seconds();
 }
 
@@ -639,7 +650,8 @@ Plan plan_variant(const PlanRequest& request, const Variant& variant) {
 }
 
 int64_t device_bytes_at_least(const PlanRequest& request, const Variant& variant) {
-  KnownPrograms programs(request.workload.experiment, request.target.device);
+  KnownPrograms programs(request.workload.experiment, request.target.device, {}, nullptr, false,
+                         request.target.layout.node_copy);
   return estimate(programs, variant).of(Space::device);
 }
 

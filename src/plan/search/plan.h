@@ -196,8 +196,9 @@ struct PlanRequest {
 // A variant with what it costs.
 struct Candidate {
   Variant variant;
-  bool graphs = false;      // with captured graphs of the programs for which they are worth it
-  int64_t arena_bytes = 0;  // of the device: lower bound, until it is laid out
+  bool graphs = false;  // with captured graphs of the programs for which they are worth it
+  int64_t arena_bytes =
+      0;  // of the device, by its share of what a node has once: lower bound, until it is laid out
   int64_t graph_bytes = 0;  // of a device with memory of its own, beside the arena
   int64_t host_bytes = 0;   // beyond HostNeeds: programs and what is offloaded to the host
   int64_t disk_bytes = 0;
@@ -258,10 +259,19 @@ struct Plan {
   // it.
   [[nodiscard]] std::vector<Component> host_components() const;
   [[nodiscard]] int64_t host_bytes() const;
-  // In the host's memory: a card's arena is not.
+  // In the host's memory: a card's arena is not. With all that the processes of a node have once.
   [[nodiscard]] int64_t process_peak_bytes() const {
     return (request.target.own_memory ? 0 : arena_bytes() + spare_bytes) + host_bytes();
   }
+  // The process's share of what its node needs, as budgets of processes are; likewise of its arena.
+  [[nodiscard]] int64_t arena_share_bytes() const { return arena_bytes() - layout.shared.of_others(); }
+  [[nodiscard]] int64_t process_share_bytes() const {
+    return process_peak_bytes() - layout.shared.of_others();
+  }
+  // The bytes of the most processes that a node has, and of all on all nodes: what they share counts once a node.
+  [[nodiscard]] int64_t node_bytes() const { return bytes_of(request.target.budget.sharing, 1); }
+  [[nodiscard]] int64_t bytes_together() const;
+  [[nodiscard]] int64_t machines() const;
   // The bytes that memory_budget() bounds.
   [[nodiscard]] int64_t memory_bytes() const;
   // The most that the arena may take: the device's budget, or what the host's needs leave of the process's.
@@ -277,6 +287,9 @@ struct Plan {
   [[nodiscard]] bool fits_disk() const;
   [[nodiscard]] bool fits_process() const;
   [[nodiscard]] bool fits() const { return fits_device() && fits_host() && fits_disk() && fits_process(); }
+
+ private:
+  [[nodiscard]] int64_t bytes_of(int64_t processes, int64_t nodes) const;
 };
 
 // A record of a kept row is so many bytes in addition to its tokens.

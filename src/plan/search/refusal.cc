@@ -79,7 +79,7 @@ int64_t persistent_bytes(const Plan& plan) {
     const bool is_weight = row.role == Role::frozen_weight || row.role == Role::trainable_weight;
     if (is_weight || row.role == Role::master || row.role == Role::optimizer_state) held += row.bytes;
   }
-  return held;
+  return held - plan.layout.shared.of_others();
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
           [&request](const Variant& v) {
             return filling_of(request.workload.experiment, request.workload.run, v);
           },
-          request.measured, request.target.targets.size() > 1) {
+          request.measured, request.target.targets.size() > 1, request.target.layout.node_copy) {
   if (const auto& stated = request.choices.recompute) {
     points_ = {std::min(stated->first, stated->rest)};
   } else {

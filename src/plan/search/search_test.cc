@@ -94,6 +94,35 @@ TEST(DepthModel, is_the_bound_and_the_time_of_the_program_at_full_depth) {
   }
 }
 
+TEST(DepthModel, counts_shares_of_what_processes_have_once) {
+  constexpr int64_t kLayers = 13;
+  for (const Space weights : {Space::device, Space::disk})
+    for (const bool lora : {false, true}) {
+      PlanRequest request = request_for(kLayers, lora);
+      request.workload.experiment.ranks = request.target.layout.node_copy.processes = 3;
+      request.target.own_memory = false;
+      request.target.budget.sharing = 3;
+      Variant variant;
+      variant.offload.weights = weights;
+      const Plan plan = plan_variant(request, variant);
+      const SharedFront& shared = plan.layout.shared;
+      EXPECT_EQ(shared.bytes > 0, lora);
+      EXPECT_NEAR(static_cast<double>(3 * shared.share), static_cast<double>(shared.bytes), 3 * 4096);
+      KnownPrograms known(request.workload.experiment, request.target.device, {}, nullptr, false,
+                          request.target.layout.node_copy);
+      EXPECT_EQ(estimate(known, variant).of(Space::device),
+                plan.layout.lower_bound_bytes() - shared.of_others());
+      EXPECT_EQ(candidate_of(plan).arena_bytes, plan.arena_bytes() - shared.of_others());
+      EXPECT_EQ(plan.node_bytes(), 3 * plan.process_peak_bytes() - 2 * shared.bytes);
+      EXPECT_GE(3 * plan.memory_bytes(), plan.node_bytes());
+      EXPECT_LE(3 * plan.memory_bytes(), plan.node_bytes() + 3 * 4096 + 3 * 1000);
+      PlanRequest apart = request;
+      apart.target.layout = {};
+      const Plan own = plan_variant(apart, variant);
+      EXPECT_EQ(plan.data_bytes() + shared.bytes - own.data_bytes(), plan.arena_bytes() - own.arena_bytes());
+    }
+}
+
 TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
   constexpr int64_t kLayers = 13;
   const auto disk = Space::disk;

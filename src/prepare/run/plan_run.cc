@@ -100,7 +100,7 @@ AllowedPlan plan_run(const Resolved& resolved, const PlannedMachine& machine, co
     taken.memory.shard = choice.shard;
   PlanRequest request = plan_request(resolve_as(resolved, taken), machine, &data);
   request.workload.experiment.shares_prefixes = choice.shares_prefixes;
-  request.target.layout = layout;
+  request.target.layout.reuse = layout.reuse;
   request.lossy = choice.lossy;
   request.target.budget.process_bytes = choice.process_bytes;
   request.target.budget.free_bytes = choice.free_bytes;

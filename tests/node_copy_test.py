@@ -1,0 +1,248 @@
+"""Frozen weights that the processes of a machine have once (memory.node_copy): the bits of copies of their own, in less memory.
+
+Usage: node_copy_test.py PLIMSOLL (from the repository's root). Standard library only; skipped where Open MPI is not installed.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+import command_run
+from command_run import PLIMSOLL, losses_of, output, run
+from divided_gradients_test import FEW, DividedTest, is_my_cell
+from several_devices_test import LONG, LORA, MAY_UNSHARE, MPIRUN, OPEN_MPI, PLUGIN, QLORA, WIDE, processes_of, ranks_of, wait_for
+from shard import SuiteLoader
+from small_models import T5, steps, tiny_recipe
+
+SHIM = PLIMSOLL.parent / "tests/libfailing_files.so"
+MIB = 1 << 20
+# Frozen weights of 33 MiB and more, beside which what a process takes by itself is known.
+LARGE = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4}
+PAIRS = {"eval": {"every": 3}, "data": {"eval": 3}}  # of eight
+
+
+def proportional(pid):
+    """Bytes of a process's memory, what it shares with others by its part: of a few pages a page or so too much."""
+    fields = dict(line.split(":") for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return 1024 * int(fields["Pss"].split()[0])
+
+
+def shared_now():
+    """Bytes of memory that processes of this machine share, and files in memory."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return 1024 * int(fields["Shmem"].split()[0])
+
+
+def mapped_of(pid):
+    """(bytes, rights) of each map of the weights that a process has."""
+    found = []
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if "plimsoll-weights" in line:
+            begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+            found.append((end - begin, line.split()[1]))
+    return found
+
+
+@unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
+class NodeCopies(DividedTest):
+    def assert_same_bits(self, count, config=WIDE, **settings):
+        """Files, losses and norms are those of processes that have a copy each; the arenas are as large, and together they take less."""
+        if not is_my_cell("node copy", count, config, settings):
+            return
+        found = []
+        memory = settings.pop("memory", {})
+        for name, node_copy in (("apart", False), ("once", True)):
+            self.train(config, name, count, **{**FEW, **settings}, memory={"loss_chunk": 64, **memory, "node_copy": node_copy})
+            found.append((self.files_of(name, 6), [(step["loss"], step["grad_norm"]) for step in steps(self.folder / name)]))
+        for name, content in found[0][0].items():
+            self.assertTrue(content == found[1][0][name], f"{name} of {count} devices: {settings}")
+        self.assertEqual(found[0][1], found[1][1])
+        apart, once = (self.record_of(name, count) for name in ("apart", "once"))
+        self.assertEqual({rank["shared_bytes"] for rank in apart["ranks"]}, {0})
+        shared = once["planned"]["shared_bytes"]
+        self.assertGreater(shared, 0)
+        self.assertEqual([rank["shared_bytes"] for rank in once["ranks"]], [shared] * count)
+        each = once["planned"]["process_peak_rss_bytes"]
+        self.assertEqual(once["planned"]["bytes_together"], count * each - (count - 1) * shared)
+        if not command_run.SANITIZED:
+            self.assertLess(once["measured"]["bytes_together"], once["planned"]["bytes_together"])
+
+    def test_adapters_have_the_bits_of_copies(self):
+        self.assert_same_bits(2, **LORA)
+        self.assert_same_bits(3, precision="bf16", **LORA, **PAIRS, memory={"shard": "gradients"})
+        self.assert_same_bits(3, **LORA, memory={"shard": "none", "recompute": "block"})
+        self.assert_same_bits(2, method={"type": "full", "freeze": ["layers.0"]})
+
+    def test_quantised_bases_have_the_bits_of_copies(self):
+        self.assert_same_bits(3, **QLORA)
+        self.assert_same_bits(2, **{**QLORA, "method": {**QLORA["method"], "double_quant": False}})
+
+    def test_what_begins_by_the_weights_has_the_bits_of_copies(self):
+        for count, method in ((2, {"dora": True}), (3, {"init": "pissa"}), (2, {"init": "olora"}), (2, {"type": "qlora", "dora": True})):
+            self.assert_same_bits(count, method={"type": "lora", "r": 4, **method})
+
+    def test_tasks_and_families_have_the_bits_of_copies(self):
+        self.assert_same_bits(2, {**T5, "d_model": 64, "d_ff": 128}, task="seq2seq", **LORA, **PAIRS)
+        self.assert_same_bits(3, task="dpo", **LORA, **PAIRS)
+        self.assert_same_bits(2, task="reward", **LORA, memory={"loss_chunk": "auto"})
+
+    def test_weights_on_disk_are_of_each_process(self):
+        self.assert_same_bits(2, {**WIDE, "hidden_size": 192, "intermediate_size": 256}, precision="bf16", **LORA,
+                              memory={"offload": ["weights", "states"], "disk": "1GiB"})
+
+    def made_model(self):
+        """A folder of weights, and the bytes of its tensors."""
+        output("train", tiny_recipe(self.folder, {**WIDE, **LARGE}, "made", **{**LONG, "schedule": {"max_steps": 1}}), "--quiet")
+        made = self.folder / "made"
+        content = (made / "model.safetensors").read_bytes()
+        entries = json.loads(content[8:8 + int.from_bytes(content[:8], "little")])
+        return made, sum(entry["data_offsets"][1] - entry["data_offsets"][0] for name, entry in entries.items() if name != "__metadata__")
+
+    def begin(self, recipe, count):
+        """A run that has taken a few steps and goes on."""
+        folder = Path(json.loads(recipe.read_text())["output"])
+        shutil.rmtree(folder, ignore_errors=True)
+        process = subprocess.Popen([str(PLIMSOLL), "train", str(recipe), "--devices", str(count), "--threads", "1"], stderr=subprocess.DEVNULL)
+        self.addCleanup(process.kill)
+        metrics = folder / "metrics.jsonl"
+        wait_for(lambda: process.poll() is not None or (metrics.exists() and len(metrics.read_text().splitlines()) >= 3))
+        self.assertIsNone(process.poll(), "the run ended by itself")
+        return process
+
+    def end(self, process):
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(), 130)
+
+    @command_run.not_sanitized("memory is another")
+    def test_a_machine_holds_them_once_and_each_byte_is_read_by_one_process(self):
+        made, stored = self.made_model()
+        shutil.rmtree(self.folder / "model")
+        taken = {}
+        for name, node_copy in (("apart", False), ("once", True)):
+            recipe = tiny_recipe(self.folder, WIDE, name, model=str(made), init="weights", **{**LONG, "schedule": {"max_steps": 100_000}}, **LORA,
+                                 memory={"node_copy": node_copy})
+            planned = json.loads(output("plan", recipe, "--devices", 3, "--threads", 1, "--json"))["devices"]
+            process = self.begin(recipe, 3)
+            pids = sorted(ranks_of(self.folder / name).values())
+            self.assertEqual(len(pids), 3)
+            taken[name] = sum(map(proportional, pids))
+            read = [int(Path(f"/proc/{pid}/io").read_text().split()[1]) for pid in pids]
+            maps = [mapped_of(pid) for pid in pids]
+            self.end(process)
+            self.assertLess(taken[name], 1.01 * planned["bytes_together"])
+            # The model's file, once; rows, tokenizer and libraries are the rest.
+            self.assertGreater(sum(read), stored)
+            self.assertLess(sum(read), 2 * stored, "the file was read by several")
+            # Nobody can write what is shared.
+            self.assertEqual(maps, [[(planned["shared_bytes"], "r--s")]] * 3 if node_copy else [[]] * 3)
+            self.assertEqual(planned["shared_bytes"] > 0, node_copy)
+        self.assertGreater(planned["shared_bytes"], 0.9 * stored)
+        self.assertAlmostEqual(taken["apart"] - taken["once"], 2 * planned["shared_bytes"], delta=0.1 * planned["shared_bytes"])
+
+    def test_processes_that_are_killed_leave_no_memory(self):
+        recipe = tiny_recipe(self.folder, {**WIDE, **LARGE}, "killed", **{**LONG, "schedule": {"max_steps": 100_000}}, **LORA)
+        for who in ("one", "all"):
+            before = shared_now()
+            process = self.begin(recipe, 3)
+            pids = list(ranks_of(self.folder / "killed").values())
+            shared = mapped_of(pids[0])[0][0]
+            self.assertGreater(shared_now() - before, shared / 2)
+            for pid in pids[:1] if who == "one" else [*pids, process.pid]:
+                os.kill(pid, signal.SIGKILL)
+            process.wait()
+            wait_for(lambda: not processes_of(self.folder / "killed"))
+            for _ in range(100):  # others use memory too
+                if shared_now() - before < shared / 2:
+                    break
+                time.sleep(0.05)
+            self.assertLess(shared_now() - before, shared / 2)
+
+    @command_run.not_sanitized("a limit on memory")
+    def test_a_budget_that_copies_exceed_is_enough(self):
+        recipe = tiny_recipe(self.folder, {**WIDE, **LARGE}, "run", **{**LONG, "schedule": {"max_steps": 2}}, **LORA, memory={"headroom": "0%"})
+        plan = lambda *words, **options: output("plan", recipe, "--devices", 3, "--threads", 1, *words, **options)  # noqa: E731
+        own = ("--set", "memory.node_copy=false")
+        once, apart = (json.loads(plan("--json", *words))["smallest"]["memory_bytes"] for words in ((), own))
+        self.assertLess(once, apart)
+        budget = ("--memory", f"{3 * (once + apart) // 2}B")
+        refused = plan(*budget, *own, code=3)
+        self.assertIn("memory.node_copy=true", refused)
+        text = plan(*budget, "--full")
+        self.assertRegex(text, r"3 processes of [\d.]+ MiB, [\d.]+ MiB of it shared")
+        self.assertRegex(text, r"shared +[\d.]+ MiB +of it, once for 3 processes")
+        # Private data that the kernel limits is less than with copies.
+        planned = json.loads(plan("--json", *budget))
+        self.assertLess(planned["process"]["planned_data_bytes"], planned["process"]["planned_peak_rss_bytes"] + 256 * MIB)
+        output("train", recipe, "--devices", 3, "--threads", 1, "--quiet", *budget)
+        done = json.loads((self.folder / "run/run.json").read_text())
+        self.assertLessEqual(done["planned"]["bytes_together"], 3 * (once + apart) // 2)
+        self.assertLess(done["measured"]["bytes_together"], 1.01 * done["planned"]["bytes_together"])
+        columns = json.loads(plan("--json", "--compare", "node_copy=true,false"))["rows"]
+        self.assertLess(columns[0]["bytes_together"], columns[1]["bytes_together"])
+
+    def test_divided_weights_below_adapters_are_one_copy(self):
+        """Nothing is left to gather: the stage is that of gradients, and says so."""
+        recipe = tiny_recipe(self.folder, WIDE, "run", **LONG, **LORA, memory={"shard": "weights"})
+        plan = json.loads(output("plan", recipe, "--devices", 2, "--threads", 1, "--json"))
+        self.assertEqual(plan["devices"]["shard"], "gradients")
+        self.assertTrue(any("memory.shard: weights divides what gradients does" in note for note in plan["notes"]), plan["notes"])
+        apart = json.loads(output("plan", recipe, "--devices", 2, "--threads", 1, "--json", "--set", "memory.node_copy=false"))
+        two = json.loads(output("plan", recipe, "--devices", 2, "--nodes", 2, "--threads", 1, "--json"))
+        self.assertEqual([each["devices"]["shard"] for each in (apart, two)], ["weights"] * 2)
+        output("train", recipe, "--devices", 2, "--threads", 1, "--quiet")
+
+    def test_a_run_goes_on_with_one_copy_and_without(self):
+        settings = {**LONG, **FEW, "schedule": {"max_steps": 8, "warmup": 2}, "save": {"every": 4, "keep": "all"}, "method": {"type": "lora", "r": 4, "init": "pissa"}}
+        recipe = tiny_recipe(self.folder, WIDE, "run", **settings)
+        output("train", recipe, "--devices", 2, "--threads", 1, "--quiet")
+        whole, losses = self.files_of("run", 8), losses_of(self.folder / "run")
+        for node_copy in ("false", "true"):
+            shutil.rmtree(self.folder / "run/checkpoint-8")
+            output("train", recipe, "--resume", "--devices", 2, "--threads", 1, "--quiet", "--set", f"memory.node_copy={node_copy}")
+            self.assertTrue(self.files_of("run", 8) == whole)
+            self.assertEqual(losses_of(self.folder / "run"), losses)
+
+    def test_memory_that_cannot_be_shared_is_refused_with_a_way_out(self):
+        self.assertTrue(SHIM.exists(), "build the target failing_files")
+        recipe = tiny_recipe(self.folder, WIDE, "run", **LONG, **LORA)
+        instead = "set memory.node_copy to false, so that each process has a copy of its own"
+        for call, path, errno, after, code, said in (("make", "plimsoll-weights", 1, 0, 2, "the system makes no memory that processes share (Operation not permitted); " + instead),
+                                                     ("open", "/fd/", 13, 1, 2, "cannot be opened (Permission denied); " + instead),
+                                                     ("claim", "plimsoll-weights", 28, 0, 3, "for the frozen weights of this machine's processes: No space left on device")):
+            environment = {**os.environ, "LD_PRELOAD": str(SHIM), "FAIL_CALL": call, "FAIL_PATH": path, "FAIL_ERRNO": str(errno), "FAIL_AFTER": str(after)}
+            errors = output("train", recipe, "--devices", 2, "--threads", 1, "--quiet", env=environment, code=code)
+            self.assertIn(said, errors)
+            self.assertEqual(errors.count("error: "), 1, errors)
+            self.assertFalse((self.folder / "run").exists())
+            if call == "make":
+                output("train", recipe, "--devices", 2, "--threads", 1, "--quiet", "--set", "memory.node_copy=false", "--set", f"output={self.folder}/other", env=environment)
+
+    @unittest.skipUnless(OPEN_MPI and MAY_UNSHARE, "another name of the machine takes its rights")
+    def test_each_of_several_machines_holds_them_once(self):
+        made, _ = self.made_model()
+        shutil.rmtree(self.folder / "model")
+        found = []
+        for name, node_copy in (("apart", False), ("once", True)):
+            for method in (LORA, QLORA):
+                recipe = tiny_recipe(self.folder, WIDE, name, model=str(made), init="weights", **{**LONG, "schedule": {"max_steps": 3, "warmup": 1}}, **method,
+                                     memory={"node_copy": node_copy})
+                words = [MPIRUN, "-q", "--oversubscribe", "--bind-to", "none", "--allow-run-as-root"]
+                for number, (host, count) in enumerate((("one", 2), ("two", 1))):
+                    words += ([":"] if number else []) + ["-np", str(count), "unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh"]
+                    words += [str(PLIMSOLL), "train", str(recipe), "--threads", "1", "--quiet", "--overwrite"]
+                done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                record = json.loads((self.folder / name / "run.json").read_text())
+                self.assertEqual(all(rank["shared_bytes"] > 0 for rank in record["ranks"]), node_copy)
+                self.assertEqual(record["planned"]["bytes_together"], 3 * record["planned"]["process_peak_rss_bytes"] - record["planned"]["shared_bytes"])
+                self.assertLess(record["measured"]["bytes_together"], record["planned"]["bytes_together"])
+                found.append((self.files_of(name, 3), losses_of(self.folder / name)))
+        self.assertTrue(found[0] == found[2] and found[1] == found[3])
+
+
+if __name__ == "__main__":
+    command_run.main(testLoader=SuiteLoader("node_copy_test", ("assert_same_bits",)))

@@ -250,6 +250,7 @@ bench: build setup-parity
 	mkdir -p $(BENCH_OUT)
 	$(PARITY_PYTHON) bench/compare_hf.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --cases "$(CASES)" --out $(BENCH_OUT)/compare-hf.json
 	$(PARITY_PYTHON) bench/devices.py --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --cases "$(CASES)" --out $(BENCH_OUT)/devices.json
+	$(PARITY_PYTHON) bench/devices.py --stages --ranks 2,4 --plimsoll $(PLIMSOLL) --work .cache/bench --rounds $(ROUNDS) --cases "$(CASES)" --out $(BENCH_OUT)/stages.json
 	python3 bench/gla.py --plimsoll $(PLIMSOLL) --out $(BENCH_OUT)/gla.json
 
 # The unit tests, and the program under bad input and faults, with the address and undefined-behaviour sanitizers.

@@ -1,15 +1,21 @@
 #!/usr/bin/env python3
-"""Two processes of one thread, one of two, and transformers + DDP over gloo, in turn on one machine.
+"""Processes of one thread beside transformers + DDP or FSDP2 over gloo, in turn on one machine.
 
     devices.py --work FOLDER [--plimsoll build/plimsoll] [--cases lora] [--rounds 3] [--steps 6] [--layers N] [--tiny] [--out results.json]
+               [--stages] [--ranks 2,4]
 
-The same model, rows and types for all. An effective batch has a micro-batch for each of two processes; DDP averages gradients
-over two processes started by torch's own launcher, with the settings that compare_hf.py found best (glibc keeps its memory,
-fused AdamW where everything trains). Figures of a round are medians over its steps without the first two; the table has medians
-over the rounds, and of memory the sum of the peaks of all processes. Processor seconds are those of all processes from their start
-to their end, divided by the steps: what remains comparable where others use the machine (with the load beside them).
-`--layers` takes that many layers of each model, for a machine without time; `--tiny` has models so small that a case takes
-seconds: to try the script, not to measure. Four processes on two cores show results, not speed, and are left out. Needs torch, transformers, peft.
+The same model, rows and types for all. An effective batch has a micro-batch for each of the processes. Usually two processes are
+compared with one of two threads, and with DDP, which averages gradients over two. With `--stages` those that divide gradients, and
+weights (memory.shard), are compared with FSDP2, which divides all three (fully_shard of each layer and of the model), for each
+number of `--ranks`. The rival's processes are started by torch's own launcher, with the settings that compare_hf.py found best
+(glibc keeps its memory, fused AdamW where everything trains). Figures of a round are medians over its steps without the first two;
+the table has medians over the rounds.
+Memory is the largest sum of what the processes hold (PSS, in which a page that several have counts once), looked at
+ten times a second; `peak_bytes` of the results adds up the peaks of each (RSS), with shared libraries in each of them.
+Processor seconds are those of all processes from their start to their end, divided by the steps: what remains comparable where
+others use the machine (with the load beside them). `--layers` takes that many layers of each model, for a machine without time;
+`--tiny` has models so small that a case takes seconds: to try the script, not to measure. More processes than cores show memory,
+not speed. Needs torch, transformers, peft.
 """
 import argparse
 import dataclasses
@@ -20,19 +26,36 @@ import resource
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 from compare_hf import KEEP_MEMORY, WARM_UP, rival_loss, rival_model
 from hf_cases import VOCAB, Case, make_model, make_rows, read_rows, recipe_of, work_folder
 
-RANKS = 2
+CORES = 2
 CASES = [Case("qwen2.5-0.5b", "lora", 512, 1), Case("qwen2.5-0.5b", "full", 256, 1, precision="bf16-pure"),
          Case("chatlm-t5", "full", 128, 8, task="seq2seq", precision="fp32", target=128)]
 
 
-def both(case):
-    """The batch of both processes."""
-    return dataclasses.replace(case, micro=RANKS * case.micro)
+def of_all(case, ranks):
+    """The case with the batch of all processes."""
+    return dataclasses.replace(case, micro=ranks * case.micro)
+
+
+def divided(model):
+    """The model with each of its layers divided among the processes by FSDP2, and what is outside of them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    import torch.distributed as distributed
+    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    layers = [module for module in base.modules() if type(module).__name__ in base._no_split_modules]
+    if not layers:
+        raise SystemExit(f"{type(base).__name__}: no layers to divide")
+    for layer in layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
 
 
 def rival(arguments):
@@ -45,10 +68,10 @@ def rival(arguments):
     torch.manual_seed(1)
     case = CASES[arguments.rival]
     model = rival_model(case, arguments.work)
+    parallel = divided(model) if arguments.stages else torch.nn.parallel.DistributedDataParallel(model)
     trained = [p for p in model.parameters() if p.requires_grad]
     fused = {"fused": True} if case.method == "full" else {}
     optimizer = torch.optim.AdamW(trained, lr=1e-4, weight_decay=0.0, **fused)
-    parallel = torch.nn.parallel.DistributedDataParallel(model)
     rows = read_rows(arguments.work / "rows.jsonl")
     seconds, losses = [], []
     for step in range(arguments.steps):
@@ -71,37 +94,80 @@ def rival(arguments):
     distributed.destroy_process_group()
 
 
+class Watch:
+    """Looks at what the processes of a run hold together, ten times a second, until it is left."""
+    RANK = (b"RANK=", b"OMPI_COMM_WORLD_RANK=")
+
+    def __enter__(self):
+        self.largest, self.left = 0, threading.Event()
+        self.thread = threading.Thread(target=self.look)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.left.set()
+        self.thread.join()
+
+    def look(self):
+        while not self.left.wait(0.1):
+            self.largest = max(self.largest, sum(map(self.held_by, self.ranks())))
+
+    def ranks(self):
+        """Processes below this one that are ranks of a run; a process alone is one too."""
+        below, found = [os.getpid()], []
+        while below:
+            children = [int(child) for task in pathlib.Path(f"/proc/{below.pop()}/task").glob("*/children") for child in self.text(task).split()]
+            below += children
+            found += children
+        of_run = [pid for pid in found if any(word.startswith(self.RANK) for word in self.text(pathlib.Path(f"/proc/{pid}/environ")).split(b"\0"))]
+        return of_run or found
+
+    @staticmethod
+    def text(path):
+        try:
+            return path.read_bytes()
+        except OSError:
+            return b""
+
+    def held_by(self, pid):
+        lines = self.text(pathlib.Path(f"/proc/{pid}/smaps_rollup")).split(b"\n")
+        return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(b"Pss:"))
+
+
 def counted(words, steps, **options):
-    """(the finished process, processor seconds for each step) of a command and all that it starts."""
+    """(the finished process, what was read of its use of processors and memory) of a command and all that it starts."""
     def used():
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
     before = used()
-    done = subprocess.run(words, **options)
-    return done, (used() - before) / steps
+    with Watch() as watch:
+        done = subprocess.run(words, **options)
+    return done, {"processor_seconds": (used() - before) / steps, "held_bytes": watch.largest, "load": os.getloadavg()[0]}
 
 
-def run_rival(case, arguments):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), __file__, "--work",
-               str(arguments.work), "--steps", str(arguments.steps), "--rival", str(CASES.index(case))]
-    done, processor = counted(command, arguments.steps, env={**os.environ, **KEEP_MEMORY, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+def run_rival(case, arguments, ranks):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), __file__, "--work",
+               str(arguments.work), "--steps", str(arguments.steps), "--rival", str(CASES.index(case)), *(["--stages"] if arguments.stages else [])]
+    done, use = counted(command, arguments.steps, env={**os.environ, **KEEP_MEMORY, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{case.name}: the rival failed: " + done.stderr.strip()[-900:])
-    return {**json.loads(done.stdout.splitlines()[-1]), "processor_seconds": processor, "load": os.getloadavg()[0]}
+    return {**json.loads(done.stdout.splitlines()[-1]), **use}
 
 
-def run_plimsoll(case, arguments, ranks):
+def run_plimsoll(case, arguments, ranks, alone=False, shard="auto"):
+    """Of so many processes, or `alone` their work in one."""
     recipe = arguments.work / "recipe.json"
-    settings = recipe_of(both(case), arguments.work, arguments.steps)
+    settings = recipe_of(of_all(case, ranks), arguments.work, arguments.steps)
     settings["batch"]["micro"] = case.micro
+    settings["memory"] = {"shard": shard}
     recipe.write_text(json.dumps(settings))
-    words = ["--devices", str(ranks), "--threads", str(RANKS // ranks)]
-    _, processor = counted([arguments.plimsoll, "train", str(recipe), "--quiet", "--overwrite", *words], arguments.steps, check=True)
+    words = ["--devices", "1", "--threads", str(CORES)] if alone else ["--devices", str(ranks), "--threads", "1"]
+    _, use = counted([arguments.plimsoll, "train", str(recipe), "--quiet", "--overwrite", *words], arguments.steps, check=True)
     lines = [json.loads(line) for line in (arguments.work / "run/metrics.jsonl").read_text().splitlines()]
     report = json.loads((arguments.work / "run/run.json").read_text())
     return {"seconds": [line["seconds"] for line in lines], "losses": [line["loss"] for line in lines],
             "peak_bytes": sum(rank["process_peak_rss_bytes"] for rank in report.get("ranks", [report["measured"]])),
-            "predicted_seconds": report["planned"]["seconds_per_step"], "processor_seconds": processor, "load": os.getloadavg()[0]}
+            "predicted_seconds": report["planned"]["seconds_per_step"], **use}
 
 
 def median_step(run):
@@ -109,29 +175,58 @@ def median_step(run):
 
 
 def summary(runs, case):
+    """`case`: with the batch of all processes."""
     seconds = [median_step(run) for run in runs]
-    found = {"tokens_per_s": both(case).tokens / statistics.median(seconds), "seconds": seconds,
+    found = {"tokens_per_s": case.tokens / statistics.median(seconds), "seconds": seconds,
              "peak_bytes": statistics.median(run["peak_bytes"] for run in runs),
+             "held_bytes": statistics.median(run["held_bytes"] for run in runs),
              "processor_seconds_per_step": statistics.median(run["processor_seconds"] for run in runs), "load": max(run["load"] for run in runs)}
     if "predicted_seconds" in runs[0]:
         found["predicted_seconds"] = runs[0]["predicted_seconds"]
     return found
 
 
-def compare(case, arguments):
-    make_model(arguments.work / case.shape, case.shape, arguments.tiny, arguments.layers)
-    config = json.loads((arguments.work / case.shape / "config.json").read_text())
-    make_rows(arguments.work / "rows.jsonl", RANKS * case.micro * arguments.steps, case, config.get("vocab_size", VOCAB))
-    subprocess.run([arguments.plimsoll, "calibrate", "--devices", str(RANKS), "--even-if-busy"], check=True, capture_output=True)
-    runs = {"one process": [], "two processes": [], "DDP over gloo": []}
-    for _ in range(arguments.rounds):
-        runs["one process"].append(run_plimsoll(case, arguments, 1))
-        runs["two processes"].append(run_plimsoll(case, arguments, RANKS))
-        runs["DDP over gloo"].append(run_rival(case, arguments))
-    ours, theirs = runs["two processes"][0]["losses"][0], runs["DDP over gloo"][0]["losses"][0]
+def contenders(ranks, stages):
+    """{name: (what runs it, whether it is the rival's)} of so many processes."""
+    if stages:
+        return {f"gradients x{ranks}": (lambda case, arguments: run_plimsoll(case, arguments, ranks, shard="gradients"), False),
+                f"weights x{ranks}": (lambda case, arguments: run_plimsoll(case, arguments, ranks, shard="weights"), False),
+                f"FSDP2 x{ranks}": (lambda case, arguments: run_rival(case, arguments, ranks), True)}
+    return {"one process": (lambda case, arguments: run_plimsoll(case, arguments, ranks, alone=True), False),
+            "two processes": (lambda case, arguments: run_plimsoll(case, arguments, ranks), False),
+            "DDP over gloo": (lambda case, arguments: run_rival(case, arguments, ranks), True)}
+
+
+def same_work(case, own, rivals):
+    """Ends where the losses of the first step are not those of the rival."""
+    ours, theirs = own["losses"][0], rivals["losses"][0]
     if abs(ours - theirs) > 0.02 * max(1.0, abs(theirs)):
         raise SystemExit(f"{case.name}: the first loss is {ours:.4f}, the rival's {theirs:.4f}: this is not the same work")
-    return {name: summary(each, case) for name, each in runs.items()}
+
+
+def compare(case, arguments, ranks):
+    make_rows(arguments.work / "rows.jsonl", ranks * case.micro * arguments.steps, case,
+              json.loads((arguments.work / case.shape / "config.json").read_text()).get("vocab_size", VOCAB))
+    subprocess.run([arguments.plimsoll, "calibrate", "--devices", str(ranks), "--even-if-busy"], check=True, capture_output=True)
+    every = contenders(ranks, arguments.stages)
+    runs = {name: [] for name in every}
+    for _ in range(arguments.rounds):
+        for name, (run, _) in every.items():
+            runs[name].append(run(case, arguments))
+    theirs = next(runs[name][0] for name, (_, is_rival) in every.items() if is_rival)
+    for name, (_, is_rival) in every.items():
+        if not is_rival:
+            same_work(case, runs[name][0], theirs)
+    return {name: summary(each, of_all(case, ranks)) for name, each in runs.items()}
+
+
+def show(case, found, first):
+    """A line for each: its tokens/s are compared with those of `first`."""
+    for name, each in found.items():
+        predicted = each.get("predicted_seconds")
+        print(f"{case.name:34}{name:16}{each['tokens_per_s']:9.1f} tokens/s{100 * each['tokens_per_s'] / found[first]['tokens_per_s']:6.0f} %"
+              f"{each['held_bytes'] / 2**30:7.2f} GiB  {each['processor_seconds_per_step']:.2f} processor s a step, load {each['load']:.0f}" +
+              (f"  {statistics.median(each['seconds']):.2f} s a step, {predicted:.2f} predicted" if predicted else ""), flush=True)
 
 
 def main():
@@ -143,25 +238,26 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--layers", type=int, default=0, help="of each model; 0: all it has")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--stages", action="store_true", help="divided gradients and weights beside FSDP2")
+    parser.add_argument("--ranks", default="2", help="numbers of processes, with --stages")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--rival", type=int, default=-1, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.rival >= 0:
         return rival(arguments)
+    if arguments.ranks != "2" and not arguments.stages:
+        parser.error("--ranks: without --stages two processes are compared")
     arguments.work = work_folder(arguments)
     arguments.plimsoll = str(pathlib.Path(arguments.plimsoll).resolve())
     results = []
     for case in CASES:
         if arguments.cases not in case.name:
             continue
-        found = compare(case, arguments)
-        alone = found["one process"]["tokens_per_s"]
-        for name, each in found.items():
-            predicted = each.get("predicted_seconds")
-            print(f"{case.name:34}{name:16}{each['tokens_per_s']:9.1f} tokens/s{100 * each['tokens_per_s'] / alone:6.0f} %"
-                  f"{each['peak_bytes'] / 2**30:7.2f} GiB  {each['processor_seconds_per_step']:.2f} processor s a step, load {each['load']:.0f}" +
-                  (f"  {statistics.median(each['seconds']):.2f} s a step, {predicted:.2f} predicted" if predicted else ""), flush=True)
-        results.append({"case": {**dataclasses.asdict(case), "name": case.name}, **found})
+        make_model(arguments.work / case.shape, case.shape, arguments.tiny, arguments.layers)
+        for ranks in map(int, arguments.ranks.split(",")):
+            found = compare(case, arguments, ranks)
+            show(case, found, list(found)[-1 if arguments.stages else 0])
+            results.append({"case": {**dataclasses.asdict(case), "name": case.name}, **({"ranks": ranks} if arguments.stages else {}), **found})
     if arguments.out:
         machine = {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "tiny": arguments.tiny, "layers": arguments.layers}
         arguments.out.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")

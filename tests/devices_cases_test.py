@@ -1,7 +1,7 @@
 """Every family, task and method on several devices: 20 steps have the losses of one device.
 
 Usage: devices_cases_test.py PLIMSOLL [--all] (from the repository's root). Half of the cases run, each on one of two, three and four processes that divide states,
-gradients or weights; `--all` runs all of them on each (make devices-cases, some minutes). Standard library only; skipped where Open MPI is not installed.
+gradients or weights; `--all` runs all of them on each number of processes, which divide weights, and states or gradients (make devices-cases, some minutes). Standard library only; skipped where Open MPI is not installed.
 """
 import functools
 import json
@@ -23,33 +23,36 @@ ALL = "--all" in sys.argv
 if ALL:
     sys.argv.remove("--all")
 STEPS = 20
-CLOSE = 1e-5  # of fp32
+CLOSE = 1e-5  # of fp32, of losses above 1 their share: a T5 with random weights begins with 29
 COUNTS = (2, 3, 4)
-STAGES = ("states", "gradients", "weights")  # a case divides each of them on one of the numbers of processes
+STAGES = ("states", "gradients", "weights")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "modernbert")
 WRAPPED = tuple(name for name, (_, config) in TINY.items() if "text_config" in config)  # they train their text part, which is a family of its own
 LORA, QLORA = {"type": "lora", "r": 4}, {"type": "qlora", "r": 4}
-WIDE = {"hidden_size": 64, "intermediate_size": 128}  # whole blocks of 4 bits
+# Matrices that four processes divide, in whole blocks of 4 bits.
+WIDE = {"hidden_size": 64, "intermediate_size": 128}
+WIDE_T5 = {"d_model": 64, "d_kv": 16, "d_ff": 128}
 TASKS = {"reward": {"task": "reward"}, "dpo": {"task": "dpo"}, "ipo": {"task": "dpo", "dpo": {"loss": "ipo"}}, "orpo": {"task": "dpo", "dpo": {"loss": "orpo"}},
-         "classify": {"task": "classify", "classify": {"labels": ["question", "order", "fact"]}}, "pretrain": {"task": "pretrain"}}
+         "classify": {"task": "classify", "classify": {"labels": ["question", "order", "fact"]}}, "pretrain": {"task": "pretrain"}, "mlm": {"task": "mlm"}}
+OF_DECODERS = [name for name in TASKS if name != "mlm"]
 
 
 def cases():
-    """{name: (model type, changes of its config, settings)}: every family in full and with adapters, every task of a decoder so, and 4 bits."""
+    """{name: (model type, settings)}: every family in full and with adapters, every task so, and 4 bits."""
     found = {}
     for name in TINY:
         if name in WRAPPED:
             continue
         own = {"task": "seq2seq"} if name in ("t5", "mt5") else TASKS["classify"] if name in ENCODERS else {}
-        found[f"{name} full"] = name, {}, own
-        found[f"{name} lora"] = name, {}, {**own, "method": LORA}
-    for task, settings in TASKS.items():
-        found[f"llama {task} full"] = "llama", {}, settings
-        found[f"llama {task} lora"] = "llama", {}, {**settings, "method": LORA}
-    for name in ("llama", "qwen3", "gemma3_text", "phi3", "olmo2"):
-        found[f"{name} qlora"] = name, WIDE, {"method": QLORA}
-    found["llama reward qlora"] = "llama", WIDE, {**TASKS["reward"], "method": QLORA}
-    found["t5 qlora"] = "t5", {"d_model": 64, "d_kv": 16, "d_ff": 128}, {"task": "seq2seq", "method": QLORA}
+        found[f"{name} full"] = name, own
+        found[f"{name} lora"] = name, {**own, "method": LORA}
+    for model_type, task in (*(("llama", task) for task in OF_DECODERS), *((name, "mlm") for name in ENCODERS)):
+        found[f"{model_type} {task} full"] = model_type, TASKS[task]
+        found[f"{model_type} {task} lora"] = model_type, {**TASKS[task], "method": LORA}
+    for name in ("llama", "qwen3", "gemma3_text", "phi3", "olmo2", "qwen3_5_text"):
+        found[f"{name} qlora"] = name, {"method": QLORA}
+    found["llama reward qlora"] = "llama", {**TASKS["reward"], "method": QLORA}
+    found["t5 qlora"] = "t5", {"task": "seq2seq", "method": QLORA}
     return found
 
 
@@ -65,8 +68,9 @@ def chosen(name):
 class EveryCase(CommandTest):
     needs_run = False
 
-    def recipe(self, model_type, changes, settings):
+    def recipe(self, model_type, settings):
         architecture, config = TINY[model_type]
+        changes = WIDE_T5 if model_type in ("t5", "mt5") else WIDE
         model = self.folder / "model"
         model.mkdir()
         encodes = model_type in ENCODERS
@@ -78,7 +82,7 @@ class EveryCase(CommandTest):
         rows = {"seq2seq": sources, "classify": texts}.get(kind, pairs)(8)
         if kind == "sft":
             rows = [{"prompt": pair["prompt"], "response": pair["chosen"]} for pair in rows]
-        if kind == "pretrain":
+        if kind in ("pretrain", "mlm"):
             rows = [{"text": pair["prompt"] + pair["chosen"]} for pair in rows]
         path = self.folder / "recipe.json"
         path.write_text(json.dumps({
@@ -87,22 +91,29 @@ class EveryCase(CommandTest):
             "schedule": {"max_steps": STEPS, "warmup": 2}, "memory": {"tie": "1%"}, **settings}))
         return path
 
-    def losses(self, recipe, devices, stage="auto"):
-        out = self.folder / f"on{devices}"
+    def train(self, recipe, devices, stage="auto"):
+        """The losses, and the bytes that the first process sent."""
+        out = self.folder / f"{stage}-on-{devices}"
         output("train", recipe, "--devices", devices, "--threads", 1, "--quiet", "--set", f"output={out}", "--set", f"memory.shard={stage}")
-        return losses_of(out)
+        ranks = json.loads((out / "run.json").read_text()).get("ranks", [])
+        return losses_of(out), ranks[0]["sent_bytes"] if ranks else 0
 
     def check(self, name, counts):
         recipe = self.recipe(*cases()[name])
-        alone = self.losses(recipe, 1)
+        alone, _ = self.train(recipe, 1)
         self.assertEqual(len(alone), STEPS)
         worst = {}
         for count in counts:
-            found = self.losses(recipe, count, STAGES[(zlib.crc32(name.encode()) + count) % len(STAGES)])
-            self.assertEqual(len(found), STEPS)
-            worst[count] = max(abs(own - other) for own, other in zip(alone, found))
+            key = zlib.crc32(name.encode()) + count
+            sent = {}
+            for stage in (STAGES[key % 2], "weights") if ALL else (STAGES[key % len(STAGES)],):
+                found, sent[stage] = self.train(recipe, count, stage)
+                self.assertEqual(len(found), STEPS)
+                worst[count, stage] = max(abs(own - other) / max(1, own) for own, other in zip(alone, found))
+            if ALL:  # so that something was cut
+                self.assertGreater(sent.pop("weights"), *sent.values())
         if ALL:
-            print(f"{name:28}" + "".join(f"  on {count}: {value:.1e}" for count, value in worst.items()), flush=True)
+            print(f"{name:28}" + "".join(f"  {stage} on {count}: {value:.1e}" for (count, stage), value in worst.items()), flush=True)
         self.assertLess(max(worst.values()), CLOSE, worst)
 
 
@@ -113,7 +124,7 @@ for case in cases():
 
 class Slices(unittest.TestCase):
     def test_every_family_is_among_the_cases(self):
-        self.assertEqual({model_type for model_type, _, _ in cases().values()} | set(WRAPPED), set(TINY))
+        self.assertEqual({model_type for model_type, _ in cases().values()} | set(WRAPPED), set(TINY))
 
 
 if __name__ == "__main__":

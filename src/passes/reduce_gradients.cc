@@ -21,9 +21,18 @@ constexpr const char* kPieceSuffix = ".piece";
 
 // The attribute by which an op's output, the gradient of a weight, is overwritten or added to.
 const char* accumulation_of(const Op& op, size_t output) {
-  const bool second =
-      op.kind == OpKind::delta_gate_grad && output == size_t{operand::delta_gate_grad::d_dt_bias};
-  return second ? "accumulate_bias" : "accumulate";
+  const bool is_bias =
+      (op.kind == OpKind::delta_gate_grad && output == size_t{operand::delta_gate_grad::d_dt_bias}) ||
+      (op.kind == OpKind::linear_cross_entropy_grad &&
+       output == size_t{operand::linear_cross_entropy_grad::d_bias});
+  return is_bias ? "accumulate_bias" : "accumulate";
+}
+
+// States apart how the gradient of a head's bias is accumulated: the head's weight may be cut alone.
+void set_bias_apart(Op& op) {
+  if (op.kind != OpKind::linear_cross_entropy_grad || op.attrs.contains("accumulate_bias")) return;
+  if (op.has_output(operand::linear_cross_entropy_grad::d_bias))
+    op.attrs["accumulate_bias"] = op.attr_int("accumulate");
 }
 
 class Reducing {
@@ -79,6 +88,7 @@ class Reducing {
 
   // Gradients that an op writes by one attribute are all cut, or none of them is: only one of a head's two weights trains.
   void overwrite_each(Op& op, size_t output) const {
+    set_bias_apart(op);
     const char* const attribute = accumulation_of(op, output);
     if (op.attr_int(attribute) == kAlwaysAdds) return;
     for (size_t i = 0; i < op.outputs.size(); ++i) {

@@ -32,12 +32,18 @@ SKIPPED = 77
 KINDS = ["kill"] * 3 + ["stop"] + ["ask"] * 2 + ["fails"] * 3 + ["full"] * 2 + ["dies"] * 3 + ["lost", "nan", "row"]
 ROWS = 40
 KEEP = 2
-SHARDS = ["none", "states", "gradients"]
+SHARDS = ["none", "states", "gradients", "weights", "weights + disk"]  # what ranks divide, and whether it is on the disk of each
+ON_DISK = {"memory.disk": "1GiB", "memory.offload": "[states,gradients,weights]"}
+
+
+def settings_of(shard):
+    stage, _, away = shard.partition(" + ")
+    return [word for key, value in {"memory.shard": stage, **(ON_DISK if away else {})}.items() for word in ("--set", f"{key}={value}")]
 
 
 def order_of(shard):
     """Stages that add up in one order, and so have the same bits."""
-    return "each micro-step" if shard == "gradients" else "once"
+    return "once" if shard in ("none", "states") else "each micro-step"
 
 
 def processes_of(folder):
@@ -65,8 +71,8 @@ class Bench:
         self.out = folder / "out"
         model = folder / "model"
         model.mkdir()
-        # Matrices that three ranks divide; with one row a micro-step, several of them in each step.
-        (model / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 64, "intermediate_size": 96}))
+        # Matrices that three ranks divide into pieces that are worth a disk; with one row a micro-step, several of them in each step.
+        (model / "config.json").write_text(json.dumps({**CONFIG, "hidden_size": 256, "intermediate_size": 768}))
         dice = random.Random(5)
         rows = folder / "rows.jsonl"
         rows.write_text("".join(json.dumps({"input_ids": [dice.randrange(64) for _ in range(12)]}) + "\n" for _ in range(ROWS)))
@@ -93,6 +99,8 @@ class Bench:
                 if self.want.setdefault((ranks, order_of(shard)), self.result()) != self.result():
                     raise Problem(f"{ranks} ranks: memory.shard changes the result")
                 self.require_kept(set())
+                if (json.loads((self.out / "run.json").read_text())["measured"]["disk_bytes"] > 0) != ("disk" in shard):
+                    raise Problem(f"{ranks} ranks, {shard}: what is on the disk?")
 
         self.weights = (self.out / "model.safetensors").read_bytes()
         self.overflowing = folder / "overflowing"
@@ -118,7 +126,7 @@ class Bench:
         environment = dict(self.environment)
         if faults:
             environment.update(LD_PRELOAD=str(self.shim), PLIMSOLL_FAULTS=str(self.faults.path))
-        return subprocess.Popen([str(self.plimsoll), "train", str(self.recipe), "--devices", str(ranks), "--quiet", "--set", f"memory.shard={shard}", *words],
+        return subprocess.Popen([str(self.plimsoll), "train", str(self.recipe), "--devices", str(ranks), "--quiet", *settings_of(shard), *words],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=environment)
 
     def end(self, process):
@@ -186,7 +194,7 @@ def strike(bench, process, kind, victim, step):
 
 def one_fault(bench, dice):
     """Returns words on it and its exit code."""
-    kind, ranks, shard = dice.choice(KINDS), dice.choice([2, 3]), dice.choice([*SHARDS, "gradients"])
+    kind, ranks, shard = dice.choice(KINDS), dice.choice([2, 3]), dice.choice([*SHARDS, *SHARDS[-2:]])
     victim, step = dice.randrange(ranks), dice.randrange(1, STEPS)
     at, error = dice.randint(1, bench.calls[ranks, shard]), dice.choice(ERRORS)
     where = f"rank {victim} in step {step}" if kind in ("kill", "stop", "ask") else f"call {at}"

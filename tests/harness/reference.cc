@@ -657,7 +657,8 @@ void ref_linear_cross_entropy_grad(const Site& s) {
   Values no_gradient(s.in(at::weight).size()), no_d_bias(s.dim(at::weight, 0));
   Values& d_x = s.op.has_output(at::d_x) ? s.out(at::d_x) : no_d_x;
   Values& g = s.op.has_output(at::d_weight) ? s.gradient(at::d_weight) : no_gradient;
-  Values& d_bias = s.op.has_output(at::d_bias) ? s.gradient(at::d_bias) : no_d_bias;
+  const char* const of_bias = s.op.attrs.contains("accumulate_bias") ? "accumulate_bias" : "accumulate";
+  Values& d_bias = s.op.has_output(at::d_bias) ? s.gradient(at::d_bias, of_bias) : no_d_bias;
   d_x.assign(d_x.size(), 0.0);
   begin_low_rank_gradient(s);
   head_loss(s, [&](size_t t, size_t label, const Values& p, double weight, const Values& slopes) {

@@ -57,9 +57,9 @@ struct Site {
   }
   // Clears a gradient where this op is the first writer of the first micro-step.
   template <class Number>
-  [[nodiscard]] Values& gradient(Number output) const {
+  [[nodiscard]] Values& gradient(Number output, const char* accumulate = "accumulate") const {
     Values& g = out(output);
-    if (op.attr_int("accumulate") == 0 && step(StepValue::first_micro_step) == 1) g.assign(g.size(), 0.0);
+    if (op.attr_int(accumulate) == 0 && step(StepValue::first_micro_step) == 1) g.assign(g.size(), 0.0);
     return g;
   }
 };

@@ -55,6 +55,7 @@ class HeadRows {
       add_bias_ = gradient.dtype == DType::f32 ? add_bias<float>(b, at.d_bias) : add_bias<T>(b, at.d_bias);
     }
     if (sums_gradients() || products.d_b) overwriter_ = b.op().attr_int("accumulate");
+    if (d_bias_.to != nullptr) bias_overwriter_ = bias_accumulation(b.op());
     if (!products.low_rank) return;
     adapter_ = {.t = b.input<T>(at.t),
                 .b = b.input<T>(at.b),
@@ -74,22 +75,27 @@ class HeadRows {
   int64_t run(const double* step, float scale, Before before, After after) const {
     const int64_t labelled = find_rows();
     if (d_x_ != nullptr) parallel_clear(d_x_, tokens_ * hidden_ * int64_t{sizeof(T)}, threads_);
-    bool overwrite = sums_gradients() && overwrites(overwriter_, step);
+    Overwrite overwrite;
+    if (sums_gradients()) overwrite = {overwrites(overwriter_, step), overwrites(bias_overwriter_, step)};
     if (adapter_.d_t != nullptr)
       parallel_clear(adapter_.d_t, tokens_ * adapter_.rank * int64_t{sizeof(T)}, threads_);
-    if (overwrite && labelled == 0) clear_gradients();
+    if (labelled == 0) clear_gradients(overwrite);
     for (int64_t at = 0; at < labelled; at += chunk_) {
       const int64_t count = std::min(chunk_, labelled - at);
       before(rows_ + at, count);
       run_chunk(rows_ + at, count, scale, overwrite);
       after(rows_ + at, count, losses_);
-      overwrite = false;
+      overwrite = {};
     }
     return labelled;
   }
   [[nodiscard]] float* scales() const { return scales_; }
 
  private:
+  // The gradients that a chunk overwrites.
+  struct Overwrite {
+    bool weights = false, bias = false;
+  };
   struct WeightGradient {
     void* to = nullptr;
     int64_t bytes = 0;
@@ -126,9 +132,10 @@ class HeadRows {
   [[nodiscard]] bool sums_gradients() const {
     return d_weight_.to != nullptr || adapter_.d_b.to != nullptr || d_bias_.to != nullptr;
   }
-  void clear_gradients() const {
+  void clear_gradients(Overwrite overwrite) const {
     for (const WeightGradient* gradient : {&d_weight_, &adapter_.d_b, &d_bias_})
-      if (gradient->to != nullptr) parallel_clear(gradient->to, gradient->bytes, threads_);
+      if (gradient->to != nullptr && (gradient == &d_bias_ ? overwrite.bias : overwrite.weights))
+        parallel_clear(gradient->to, gradient->bytes, threads_);
   }
 
   void place_parts(const CpuBinding& b) {
@@ -160,7 +167,7 @@ class HeadRows {
     return count;
   }
 
-  void run_chunk(const int32_t* rows, int64_t count, float scale, bool overwrite) const {
+  void run_chunk(const int32_t* rows, int64_t count, float scale, Overwrite overwrite) const {
     gather(rows, count);
     logits_product_->run({.a = chunk_x_,
                           .b = weight_,
@@ -181,9 +188,10 @@ class HeadRows {
              .threads = threads_});
     if (d_x_ != nullptr) run_d_x(rows, count);
     if (adapter_.d_t != nullptr) run_d_t(rows, count);
-    if (d_weight_.to != nullptr) run_d_weight(d_weight_, chunk_x_, 1.0F, count, overwrite);
-    if (adapter_.d_b.to != nullptr) run_d_weight(adapter_.d_b, chunk_t_, adapter_.scale, count, overwrite);
-    if (d_bias_.to != nullptr) add_bias_(count, !overwrite);
+    if (d_weight_.to != nullptr) run_d_weight(d_weight_, chunk_x_, 1.0F, count, overwrite.weights);
+    if (adapter_.d_b.to != nullptr)
+      run_d_weight(adapter_.d_b, chunk_t_, adapter_.scale, count, overwrite.weights);
+    if (d_bias_.to != nullptr) add_bias_(count, !overwrite.bias);
   }
 
   void gather(const int32_t* rows, int64_t count) const {
@@ -263,6 +271,7 @@ class HeadRows {
   Adapter adapter_;  // without a product: there is none
   int64_t tokens_, hidden_, vocab_;
   int64_t overwriter_ = 1;  // 0: this op is the gradients' first writer
+  int64_t bias_overwriter_ = 1;
   int threads_;
   LogitMap map_;
   Kernel<CrossEntropyRows<T>> kernel_;

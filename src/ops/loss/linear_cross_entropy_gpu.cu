@@ -396,7 +396,7 @@ template <class G>
 void HeadLossOnGpu<T>::bind_bias_as(const GpuBinding& b, size_t output) {
   const GpuColumnSums<T, G> sums{
       .x = logits_, .rows = chunk_, .columns = vocab_, .partials = column_sums_, .sums = b.output<G>(output)};
-  const Accumulation first{b.op().attr_int("accumulate"), step_};
+  const Accumulation first{bias_accumulation(b.op()), step_};
   add_bias_ = [sums, first, &stream = stream_](const ChunkRows& chunk) {
     launch_column_sums(stream, sums, chunk.live(), chunk.begin > 0 ? Accumulation{} : first);
   };

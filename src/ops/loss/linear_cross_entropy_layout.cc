@@ -65,6 +65,9 @@ HeadOperands head_operands(const Op& op) {
 }
 
 bool has_adapter(const Op& op) { return op.has_input(head_operands(op).t); }
+int64_t bias_accumulation(const Op& op) {
+  return op.attr_int(op.attrs.contains("accumulate_bias") ? "accumulate_bias" : "accumulate");
+}
 bool has_label_rows(const Op& op) { return op.has_input(head_operands(op).label_rows); }
 
 LogitMap logit_map(const Op& op) {

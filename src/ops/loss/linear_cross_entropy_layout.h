@@ -29,6 +29,8 @@ struct HeadOperands {
 };
 HeadOperands head_operands(const Op& op);
 bool has_adapter(const Op& op);
+// Attribute `accumulate` of the bias's gradient: `accumulate_bias` where that differs from the weight's.
+int64_t bias_accumulation(const Op& op);
 // Attributes `factor` and `softcap`, which are there where the family's head has them.
 LogitMap logit_map(const Op& op);
 bool has_label_rows(const Op& op);

@@ -130,6 +130,19 @@ const Values kLabelWeights = {3, 0, 3, 1, 2, 0, 0, 1, 1, 1};
      .given = {{"labels", kLabels}},
      .step = {{StepValue::first_micro_step, 0}},
      .slack = kSlack},
+    {.name = "cross_entropy_grad_of_a_bias_alone_adds",
+     .body =
+         std::string(kInputs) + kBiased +
+         "loss, d_x %[10,16], g, -, -, g_bias = linear_cross_entropy_grad(x, w, labels, step, -, -, -, -, bias) "
+         "{accumulate=0, accumulate_bias=1, chunk=3} @h backward\n",
+     .given = {{"labels", kLabels}},
+     .slack = kSlack},
+    {.name = "cross_entropy_grad_of_a_weight_alone_adds_without_targets",
+     .body =
+         std::string(kInputs) + kBiased +
+         "loss, d_x %[10,16], g, -, -, g_bias = linear_cross_entropy_grad(x, w, labels, step, -, -, -, -, bias) "
+         "{accumulate=1, accumulate_bias=0, chunk=3} @h backward\n",
+     .given = {{"labels", kNone}}},
     {.name = "cross_entropy_grad_of_biased_logits_without_targets_clears",
      .body =
          std::string(kInputs) + kBiased +

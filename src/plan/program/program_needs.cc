@@ -140,7 +140,7 @@ void add_lives(const Graph& graph, const std::vector<StorageLife>& lives, const 
     Change& change = changes[space];
     std::ranges::sort(change.of_samples, {}, [](const auto& at) { return at.first; });
     AffineBytes alive;
-    Largest largest;
+    Largest largest, in_midst, at_end;
     auto of_samples = change.of_samples.begin();
     auto loss = losses.begin();
     for (size_t i = 0; i < n && !change.base.empty(); ++i) {
@@ -149,6 +149,8 @@ void add_lives(const Graph& graph, const std::vector<StorageLife>& lives, const 
         alive.add(of_samples->second, 1);
       const Op& op = graph.ops()[i];
       if (samples.mixture && is_among(op.block, samples.blocks)) continue;
+      if (samples.mixture && op.block == samples.blocks[0] + 1) in_midst.take(alive);
+      if (samples.mixture && op.block == samples.blocks[1] + 2) at_end.take(alive);
       if (space != index(Space::device) || !rule_of(op.kind).chunked) {
         largest.take(alive);
         continue;
@@ -160,6 +162,9 @@ void add_lives(const Graph& graph, const std::vector<StorageLife>& lives, const 
       needs.losses.push_back({without, loss->workspace});
     }
     needs.transient[space] = largest.list();
+    if (space != index(Space::device)) continue;
+    needs.in_midst = in_midst.list();
+    needs.at_end = at_end.list();
   }
 }
 

@@ -91,6 +91,9 @@ struct ProgramNeeds {
   std::vector<Persistent> persistent;
   std::array<std::vector<AffineBytes>, 3> transient;  // by space
   std::vector<Loss> losses;
+  // A mixture's transient bytes of the device at ops of two blocks of its first stack: the last of the first ones, which
+  // is in the midst of a model, and the very last.
+  std::vector<AffineBytes> in_midst, at_end;
   int64_t floor_bytes = 0;              // of the device, alive together however much is made again or fetched
   AffineBytes ops, tensors;             // numbers of them
   AffineSeconds disk_traffic;           // bytes

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "layout/program_layout.h"
 #include "plan/program/variant_fields.h"
+#include "plan/search/places.h"
 
 namespace plimsoll {
 namespace {
@@ -303,6 +304,7 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks, const N
     : loss_transient_(chunks) {
   std::vector<const std::string*> known;  // names of persistent tensors, in the order of their addresses
   std::array<Largest, 3> largest;
+  Largest in_midst, at_end;
   std::vector<Largest> of_loss(chunks);
   bool shares = false;
   for (const auto& program : needs) {
@@ -325,6 +327,8 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks, const N
     for (const ProgramNeeds::Loss& loss : program->losses)
       for (size_t chunk = 0; chunk < chunks; ++chunk)
         of_loss[chunk].take({loss.alive.base + loss.workspace[chunk], loss.alive.slope});
+    for (const AffineBytes& alive : program->in_midst) in_midst.take(alive);
+    for (const AffineBytes& alive : program->at_end) at_end.take(alive);
     floor_ = std::max(floor_, program->floor_bytes);
     ops_.add(program->ops, 1);
     tensors_.add(program->tensors, 1);
@@ -334,6 +338,8 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks, const N
   }
   if (shares) persistent_[index(Space::device)].base += copy.share_of_last_page();
   for (size_t space = 0; space < largest.size(); ++space) transient_[space] = largest[space].list();
+  in_midst_ = in_midst.list();
+  at_end_ = at_end.list();
   for (size_t chunk = 0; chunk < chunks; ++chunk) loss_transient_[chunk] = of_loss[chunk].list();
 }
 
@@ -365,18 +371,19 @@ const DepthModel& DepthModel::segments(KnownPrograms& programs, Variant variant,
   return programs.model(variant, depths, pairs ? Samples::pairs : Samples::segments, chunks);
 }
 
+int64_t DepthModel::transient(Space space, const More& alive, size_t chunk) const {
+  int64_t bytes = 0;
+  for (const AffineBytes& at : transient_[index(space)]) bytes = std::max(bytes, at.at(alive));
+  if (space != Space::device) return bytes;
+  for (const AffineBytes& at : loss_transient_[chunk]) bytes = std::max(bytes, at.at(alive));
+  return bytes;
+}
+
 Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) const {
   Usage usage;
-  const auto largest = [&](const std::vector<AffineBytes>& list) {
-    int64_t bytes = 0;
-    for (const AffineBytes& at : list) bytes = std::max(bytes, at.at(alive));
-    return bytes;
-  };
-  for (size_t space = 0; space < usage.bytes.size(); ++space) {
-    int64_t transient = largest(transient_[space]);
-    if (space == index(Space::device)) transient = std::max(transient, largest(loss_transient_[chunk]));
-    usage.persistent[space] = persistent_[space].at(blocks);
-    usage.bytes[space] = usage.persistent[space] + transient;
+  for (const Space space : {Space::device, Space::host, Space::disk}) {
+    usage.persistent[index(space)] = persistent_[index(space)].at(blocks);
+    usage.bytes[index(space)] = usage.persistent[index(space)] + transient(space, alive, chunk);
   }
   usage.ops = ops_.at(blocks);
   usage.program_bytes = program_heap_bytes(usage.ops, tensors_.at(blocks));
@@ -495,6 +502,38 @@ DepthModel::Floor DepthModel::floor(const std::vector<int64_t>& depths, size_t c
   };
   return floor_beside(std::max(least(transient_[index(Space::device)]), least(loss_transient_[chunk])),
                       beyond_sampled(depths));
+}
+
+// The first layers, with as many of them below.
+int64_t DepthModel::least_of_first(int64_t layers) const {
+  int64_t bytes = 0;
+  for (const AffineBytes& at : in_midst_)
+    bytes = std::max(bytes, at.base + at.slope[0] * (layers - kSampledFirst));
+  return bytes;
+}
+
+// The last of so many layers and the loss count, with what the first ones keep. Programs without a backward pass keep
+// nothing.
+int64_t DepthModel::least_of_rest(int64_t layers, int64_t kept_of_first, size_t chunk) const {
+  int64_t bytes = 0;
+  for (const auto* list : {&at_end_, &loss_transient_[chunk]})
+    for (const AffineBytes& at : *list)
+      bytes = std::max(bytes, at.base - kSampledFirst * at.slope[0] + at.slope[1] * (layers - kSampledRest) +
+                                  (at.slope[0] > 0 ? kept_of_first : 0));
+  return bytes;
+}
+
+// By the last of the first layers and the last of all, which are alike whatever the others recompute. The model's first
+// layer may keep less than another one.
+int64_t DepthModel::transient_between(const DepthModel& first, const DepthModel& rest, int64_t layers,
+                                      size_t chunk) {
+  int64_t kept = 0;
+  for (const AffineBytes& at : first.in_midst_) kept = std::max(kept, at.slope[0]);
+  const auto at = [&](int64_t place) {
+    return std::max(first.least_of_first(place),
+                    rest.least_of_rest(layers - place, (place - 1) * kept, chunk));
+  };
+  return at(least_place(1, layers - 1, at));
 }
 
 DepthModel::Floor DepthModel::floor() const { return floor_beside(floor_, {}); }

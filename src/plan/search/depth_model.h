@@ -197,6 +197,10 @@ class DepthModel {
   [[nodiscard]] Floor floor() const;
   // And what none goes below that moves activations, whatever is fetched for an op: by a mixture.
   [[nodiscard]] Floor floor_of_ops(const std::vector<int64_t>& depths) const;
+  // Transient bytes of the device that no mixture goes below that has so many layers, in one stack, some of the first ones
+  // at one point and the rest at the other: by mixtures that have all layers at one of them.
+  static int64_t transient_between(const DepthModel& first, const DepthModel& rest, int64_t layers,
+                                   size_t chunk);
 
  private:
   struct Timed {
@@ -211,10 +215,14 @@ class DepthModel {
   // `blocks`: more blocks of each slot; `alive`: more of what each slot's storages stand for.
   [[nodiscard]] Usage usage(const More& blocks, const More& alive, size_t chunk) const;
   [[nodiscard]] Floor floor_beside(int64_t transient, const More& blocks) const;
+  [[nodiscard]] int64_t transient(Space space, const More& alive, size_t chunk) const;
+  [[nodiscard]] int64_t least_of_first(int64_t layers) const;
+  [[nodiscard]] int64_t least_of_rest(int64_t layers, int64_t kept_of_first, size_t chunk) const;
 
   std::array<AffineBytes, 3> persistent_;                 // by space
   std::array<std::vector<AffineBytes>, 3> transient_;     // by space
   std::vector<std::vector<AffineBytes>> loss_transient_;  // by chunk, of the device
+  std::vector<AffineBytes> in_midst_, at_end_;            // of the device, as in ProgramNeeds
   int64_t floor_ = 0;                                     // beside what is persistent
   std::vector<std::array<int64_t, 3>> persistent_of_;     // by block
   AffineBytes ops_, tensors_;

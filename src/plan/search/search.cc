@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include "plan/search/places.h"
+
 namespace plimsoll {
 namespace {
 
@@ -56,34 +58,6 @@ bool is_preferred(const Usage& a, const Usage& b) {
     return std::tuple(u.disk_traffic, u.of(Space::host), process_bytes(u), u.seconds);
   };
   return rank(a) < rank(b);
-}
-
-// Finds the first place of the least value of a convex function on [low, high].
-template <class Function>
-int64_t least_place(int64_t low, int64_t high, const Function& value) {
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (value(middle) <= value(middle + 1)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
-// The place in [low, high] farthest from `from`, which holds, where `holds` is true from there to here only.
-template <class Predicate>
-int64_t farthest(int64_t from, int64_t to, const Predicate& holds) {
-  while (from != to) {
-    const int64_t middle = from + (to - from) / 2 + (to - from) % 2;
-    if (holds(middle)) {
-      from = middle;
-    } else {
-      to = middle + (from < to ? -1 : 1);
-    }
-  }
-  return from;
 }
 
 }  // namespace
@@ -275,8 +249,12 @@ double Search::least_seconds_at(const Spot& spot) {
   return seconds;
 }
 
+bool Search::counts_device_alone(const Budget& budget) const {
+  return request_.target.own_memory || budget.device_bytes.has_value();
+}
+
 int64_t Search::taken(const Usage& usage, const Budget& budget) const {
-  if (request_.target.own_memory || budget.device_bytes) return usage.of(Space::device);
+  if (counts_device_alone(budget)) return usage.of(Space::device);
   return process_bytes(usage) + request_.target.host.total() + files_in_memory(usage, budget);
 }
 
@@ -434,23 +412,7 @@ std::optional<DepthModel::Floor> Search::floor_of(size_t frame) {
 }
 
 bool Search::exceeds(const DepthModel::Floor& least, const Limits& limits) const {
-  const int64_t host = least.host + request_.target.host.total();
-  return !keeps(least.device, limits.budget.device_bytes) || !keeps(host, limits.budget.host_bytes) ||
-         !keeps(least.device + host, limits.budget.process_bytes) ||
-         least.device + (limits.of_process ? least.host : 0) >= limits.bytes;
-}
-
-// Bounds a line where activations move: of its layers at two points one has half of them or more, and those
-// hold at least what is alive where all are at that point, but for what each of them keeps.
-bool Search::is_line_too_large(const Spot& line, const Limits& limits) {
-  if (!is_deep_ || !moves_activations(line.frame)) return false;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const RecomputePoint point : {line.first, line.rest}) {
-    const Spot all{.frame = line.frame, .first = point, .rest = point};
-    if (!may_measure(all)) return false;
-    least = std::min(least, model_of(all).floor(depths_, line.chunk).device);
-  }
-  return exceeds(DepthModel::Floor{least, 0}, limits);
+  return exceeds(Least{.device = least.device, .programs = least.host}, limits);
 }
 
 // Finds which capacity is no smaller than which other one.
@@ -562,8 +524,7 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
       Spot less = line, more = line;
       less.first = less.rest;
       more.rest = more.first;
-      if (may_be_between(less, more, limits) && !is_line_too_large(line, limits))
-        each_of_line(line, limits, visit);
+      if (may_be_between(less, more, limits)) each_of_line(line, limits, visit);
     }
   }
   if (!segments_first) each_of_segments(frame, limits, visit);
@@ -579,7 +540,7 @@ bool Search::may_be_among(size_t frame, const Limits& limits) const {
 // A search for the least memory: a frame that starts transfers ahead takes no less, and one with other places takes
 // as much of the device as what was looked at, where host and disk had room for that at any spot.
 bool Search::is_covered(size_t frame, const Limits& limits) {
-  if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
+  if (!limits.smallest_first || limits.of_ties || !limits.is_open()) return false;
   const OffloadChoice& choice = frames_[frame].variant.offload;
   if (choice.any() && choice.prefetch > 0 && !request_.choices.prefetch) return true;
   if (known_.done.contains(frames_[frame].twin)) return true;
@@ -602,7 +563,7 @@ void Search::each_of_entry(const Entry& entry, Excluded& excluded, Limits& limit
   if (entry.split.any()) {
     // A frame that starts transfers ahead takes no less memory.
     const bool ahead = frames_[entry.frame].variant.offload.prefetch > 0 && !request_.choices.prefetch;
-    const bool takes_no_less = ahead && limits.smallest_first && !limits.of_process && limits.is_open();
+    const bool takes_no_less = ahead && limits.smallest_first && !limits.of_ties && limits.is_open();
     if (!limits.on_device && !takes_no_less) each_of_split(entry.frame, entry.split, limits, visit);
     return;
   }
@@ -650,7 +611,7 @@ Search::Spot Search::preferred(const Spot& fastest, Limits limits) {
   const double tie = is_deep_ ? (1 - kLeftOfTie) * request_.choices.tie : request_.choices.tie;
   limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));
   limits.preferred = {best.usage.disk_traffic, best.usage.of(Space::host)};
-  limits.smallest_first = limits.of_process = true;
+  limits.smallest_first = limits.of_ties = true;
   each(limits, [&](const Spot& spot, Limits& left) {
     // The earlier frame, which moves fewer parts, wins among equals.
     const bool equal = !is_preferred(best.usage, spot.usage);

@@ -116,9 +116,9 @@ class Search {
     std::optional<std::pair<int64_t, int64_t>> preferred{};
     bool on_device = false;  // frames that move nothing
     std::optional<OffloadChoice> moves_no_more_than{};
-    // Frames that take at least so many are left out: bytes of the process, or else of what `taken` says.
+    // Frames that take at least so many are left out: of what `taken` says, or else of the variant's own in all memory.
     int64_t bytes = int64_t{1} << 62;
-    bool of_process = false;
+    bool of_ties = false;
     [[nodiscard]] bool is_open() const { return seconds >= 1e300; }
   };
   using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t, int64_t, int64_t, int64_t>;
@@ -163,6 +163,7 @@ class Search {
   void is_late(const Spot& spot, const Candidate& laid_out);
   const DepthModel& model_of(const Spot& spot);
   double least_seconds_at(const Spot& spot);
+  [[nodiscard]] bool counts_device_alone(const Budget& budget) const;
   [[nodiscard]] int64_t taken(const Usage& usage, const Budget& budget) const;
   // Returns true if no choice at this point or a deeper one is fast enough.
   bool is_too_slow(size_t frame, RecomputePoint point, const Limits& limits);
@@ -187,9 +188,10 @@ class Search {
   struct Base {
     std::array<double, 3> runs{}, seconds{}, io{}, disk{};  // by program
     std::vector<int64_t> transient;                         // of the device, by chunk
-    int64_t host = 0, on_disk = 0;                          // of activations
-    int64_t floor = 0;                                      // of the device, at any point
-    int64_t programs = 0;                                   // of the host
+    const DepthModel* model = nullptr;
+    int64_t host = 0, on_disk = 0;  // of activations
+    int64_t floor = 0;              // of the device, at any point
+    int64_t programs = 0;           // of the host
     std::array<int64_t, 3> persistent{};
   };
   const Base& base_of(size_t capacity, const OffloadChoice& choice, bool moves_activations,
@@ -205,6 +207,7 @@ class Search {
   int64_t transient_at(Spot spot);
   int64_t least_transient_at(const Spot& spot);
   bool may_be_at(const Spot& spot, const Limits& limits);
+  Base base_between(const Spot& less, const Spot& more);
   bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);
   bool may_be_between_few(const Spot& less, const Limits& limits);
   void add_parts(size_t capacity, const OffloadChoice& choice, const Base& base, Least& least);
@@ -234,7 +237,7 @@ class Search {
   void each_target_in(const Split& split, const std::function<void(const PartTarget&)>& visit) const;
 
   [[nodiscard]] bool exceeds(const DepthModel::Floor& least, const Limits& limits) const;
-  bool is_line_too_large(const Spot& line, const Limits& limits);
+  [[nodiscard]] int64_t counted(const Least& least, const Limits& limits) const;
   // All three compare frames.
   [[nodiscard]] bool has_no_less_capacity(size_t larger, size_t frame) const;
   [[nodiscard]] bool takes_no_less(size_t larger, size_t frame) const;

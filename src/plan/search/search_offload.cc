@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/units.h"
+#include "plan/search/places.h"
 #include "plan/search/search.h"
 
 namespace plimsoll {
@@ -16,19 +17,6 @@ constexpr std::array<Part, 3> kPersistentParts = {Part::states, Part::gradients,
 
 const PartTarget& target_of_part(const OffloadTargets& targets, Part part) {
   return targets[static_cast<size_t>(part)];
-}
-
-// The first place in [low, high] for which `holds`, which stays so; high where it may not hold anywhere.
-template <class Predicate>
-int64_t first_place(int64_t low, int64_t high, const Predicate& holds) {
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (holds(middle))
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  return low;
 }
 
 }  // namespace
@@ -177,6 +165,7 @@ const Search::Base& Search::base_of(size_t capacity, const OffloadChoice& choice
   variant.offload.prefetch = prefetch;
   const std::vector<int64_t>& chunks = capacities_[capacity].chunks;
   const DepthModel& model = model_like(variant, chunks, point);
+  base.model = &model;
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     const Usage usage = usage_like(model, chunk);
     base.transient.push_back(usage.of(Space::device) - usage.persistent[index(Space::device)]);
@@ -328,32 +317,56 @@ bool Search::may_be_between_few(const Spot& less, const Limits& limits) {
   if (!frame.whole || moves_activations(less.frame)) return true;
   Least least = least_at(less);
   least.device += base_of(frame.capacity, frame.variant.offload, false, points_.front()).floor;
-  // Bytes of the process are counted without what it is before its variant.
-  Limits of_line = limits;
-  if (limits.of_process) of_line.bytes += request_.target.host.total();
-  return !exceeds(least, of_line);
+  return !exceeds(least, limits);
 }
 
-// A line takes of everything no less than the lesser of its ends: less recomputation is faster, more is smaller, and
-// a place between may keep both limits where neither end does.
+// The base of a line has the least of two points: what computes at the one, what moves at the other. Layers at both points
+// may wait for transfers less than at the one and compute less than at the other.
+Search::Base Search::base_between(const Spot& less, const Spot& more) {
+  const Frame& frame = frames_[less.frame];
+  const OffloadChoice& choice = frame.variant.offload;
+  Base between = base_of(frame.capacity, choice, false, less.first);
+  if (!moves_activations(less.frame)) return between;
+  const Base& one = base_of(frame.capacity, choice, true, less.first);
+  const Base& other = base_of(frame.capacity, choice, true, more.first);
+  between.host = std::min(one.host, other.host);
+  between.on_disk = std::min(one.on_disk, other.on_disk);
+  for (size_t i = 0; i < between.io.size(); ++i) {
+    between.io[i] = std::min(one.io[i], other.io[i]);
+    between.disk[i] = std::min(one.disk[i], other.disk[i]);
+  }
+  return between;
+}
+
+// Less recomputation is faster, more is smaller, and a place between may keep both limits where neither end does.
 bool Search::may_be_between(const Spot& less, const Spot& more, const Limits& limits) {
   if (!is_deep_) return may_be_between_few(less, limits);
-  const auto exceeds_beside = [&](const auto& transient) {
-    Least least = least_at(less), other = least_at(more);
-    if (frames_[less.frame].whole) {
-      least.device += transient(less);
-      other.device += transient(more);
-    }
-    least.device = std::min(least.device, other.device);
-    least.host = std::min(least.host, other.host);
-    least.disk = std::min(least.disk, other.disk);
-    least.programs = std::min(least.programs, other.programs);
-    least.disk_traffic = std::min(least.disk_traffic, other.disk_traffic);
-    least.seconds = std::min(least.seconds, other.seconds);
-    return exceeds(least, limits);
+  const Frame& frame = frames_[less.frame];
+  const Base base = base_between(less, more);
+  Least least{.host = base.host, .disk = base.on_disk};
+  add_parts(frame.capacity, frame.variant.offload, base, least);
+  const auto exceeds_beside = [&](int64_t transient) {
+    Least with = least;
+    with.device += transient;
+    return exceeds(with, limits);
   };
-  return !exceeds_beside([&](const Spot& spot) { return least_transient_at(spot); }) &&
-         !exceeds_beside([&](const Spot& spot) { return transient_at(spot); });
+  if (exceeds_beside(base_of(frame.capacity, frame.variant.offload, false, points_.front()).floor))
+    return false;
+  if (!frame.whole || depths_.size() > 1) return true;
+  const auto between = [&](const DepthModel& of_less, const DepthModel& of_more) {
+    return DepthModel::transient_between(of_more, of_less, layers_, less.chunk);
+  };
+  // Other parts that move only add copies: first by a program that moves activations alone.
+  const auto of_activations = [&](RecomputePoint point) -> const DepthModel& {
+    return *base_of(frame.capacity, frame.variant.offload, true, point).model;
+  };
+  if (exceeds_beside(between(of_activations(less.first), of_activations(more.first)))) return false;
+  const auto twin = [&](Spot spot) {
+    spot.frame = frame.twin;
+    return spot;
+  };
+  if (!may_measure(twin(less)) || !may_measure(twin(more))) return true;
+  return !exceeds_beside(between(model_of(twin(less)), model_of(twin(more))));
 }
 
 std::optional<Search::Least> Search::least_of(const Variant& variant) {
@@ -365,6 +378,15 @@ std::optional<Search::Least> Search::least_of(const Variant& variant) {
   return std::nullopt;
 }
 
+// The bytes that `limits.bytes` is of. Ties are decided by a variant's own, without what the process is before it.
+int64_t Search::counted(const Least& least, const Limits& limits) const {
+  const int64_t variant = least.device + least.host + least.programs;
+  if (limits.of_ties) return variant;
+  if (counts_device_alone(limits.budget)) return least.device;
+  const int64_t files = limits.budget.disk_in_memory ? least.disk + request_.choices.kept_bytes : 0;
+  return variant + request_.target.host.total() + files;
+}
+
 bool Search::exceeds(const Least& least, const Limits& limits) const {
   const int64_t host = least.host + least.programs + request_.target.host.total();
   const Budget& budget = limits.budget;
@@ -372,7 +394,7 @@ bool Search::exceeds(const Least& least, const Limits& limits) const {
       !keeps(least.disk + request_.choices.kept_bytes, budget.disk_bytes) ||
       !keeps(least.device + host, budget.process_bytes) || least.seconds >= limits.seconds)
     return true;
-  if (least.device + (limits.of_process ? host : 0) >= limits.bytes) return true;
+  if (counted(least, limits) >= limits.bytes) return true;
   if (!limits.preferred) return false;
   const auto& [traffic, on_host] = *limits.preferred;
   return least.disk_traffic > traffic || (least.disk_traffic == traffic && least.host > on_host);
@@ -464,7 +486,7 @@ Search::Least Search::least_of_split(size_t frame, const Split& split, const Lim
 // A search for the least memory: a part takes less of the device with all of it moved, where host and
 // disk have room for that with some to spare.
 bool Search::is_pointless(size_t frame, const Split& split, const Limits& limits) {
-  if (!limits.smallest_first || limits.of_process || !limits.is_open()) return false;
+  if (!limits.smallest_first || limits.of_ties || !limits.is_open()) return false;
   const size_t capacity = frames_[frame].capacity;
   return std::ranges::any_of(request_.target.targets, [&](Space target) {
     return fits_easily(least_of(capacity, choice_with(frame, split, target)), limits);
@@ -488,7 +510,7 @@ std::vector<Search::Entry> Search::entries_of(size_t capacity, const Limits& lim
   const auto rank = [&](const Entry& entry) -> std::tuple<double, double, int64_t> {
     const Least& least = entry.least;
     if (!limits.smallest_first) return {least.seconds, 0, 0};
-    if (limits.of_process)
+    if (limits.of_ties)
       return {static_cast<double>(least.disk_traffic), static_cast<double>(least.host), least.device};
     return {static_cast<double>(least.device), least.seconds, 0};
   };
@@ -714,7 +736,7 @@ bool Search::is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& lim
   device += transient;
   return std::min(few.seconds, all.seconds) >= limits.seconds ||
          !keeps(device + slack(spot), limits.budget.device_bytes) ||
-         (!limits.of_process && device >= limits.bytes);
+         (!limits.of_ties && device >= limits.bytes);
 }
 
 // The fewest layers that move within the limits, of them the fewest on disk; and the most.

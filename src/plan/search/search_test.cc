@@ -173,6 +173,42 @@ TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
   }
 }
 
+TEST(DepthModel, mixtures_take_no_less_than_what_both_points_tell_of_them) {
+  constexpr int64_t kLayers = 19;
+  const auto disk = Space::disk, device = Space::device;
+  double closest = 0;
+  for (const bool lora : {false, true}) {
+    const PlanRequest request = request_for(kLayers, lora);
+    KnownPrograms known(request.workload.experiment, request.target.device);
+    for (const OffloadChoice& targets : std::vector<OffloadChoice>{
+             {}, {device, device, device, disk}, {device, disk, disk, device}, {disk, disk, disk, disk}})
+      for (const int64_t prefetch : {0, 1, 2})
+        for (int i = 1; i < kNumRecomputePoints; ++i) {
+          Variant variant;
+          variant.micro_batch = 2;
+          variant.accumulation = 2;
+          variant.offload = targets;
+          variant.offload.prefetch = prefetch;
+          const std::vector<int64_t> chunks = {128};
+          const auto first = static_cast<RecomputePoint>(i), rest = static_cast<RecomputePoint>(i - 1);
+          const auto model = [&](RecomputePoint one, RecomputePoint other) -> const DepthModel& {
+            return DepthModel::mixture(known, variant, chunks, {{one, other}});
+          };
+          const int64_t bound =
+              DepthModel::transient_between(model(first, first), model(rest, rest), kLayers, 0);
+          for (int64_t place = 1; place < kLayers; ++place) {
+            const Usage usage = model(first, rest).at({{kLayers, place}}, 0);
+            const int64_t transient = usage.of(device) - usage.persistent[index(device)];
+            EXPECT_LE(bound, transient)
+                << lora << ' ' << to_string(first) << " in " << place << ", activations on "
+                << to_string(targets.activations.of(0)) << ", prefetch " << prefetch;
+            closest = std::max(closest, static_cast<double>(bound) / static_cast<double>(transient));
+          }
+        }
+  }
+  EXPECT_GT(closest, 0.95);
+}
+
 TEST(DepthModel, segments_are_measured_on_more_layers_than_a_small_model_has) {
   PlanRequest request = request_for(7, false);
   request.workload.experiment.model = model(7, true, "smollm3");
@@ -762,6 +798,73 @@ TEST(Search, seconds_of_a_part_in_several_targets_are_those_of_its_layout) {
   ASSERT_TRUE(chosen);
   EXPECT_GT(in_part, 0) << variant_words(request.workload.experiment, chosen->variant);
   EXPECT_LT(chosen->seconds_per_step, 0.8 * all_move.seconds_per_step);
+}
+
+// A variant that ties and takes less does so whatever else is in its process.
+TEST(Search, ties_are_decided_by_a_variants_own_memory) {
+  for (const int64_t layers : {3, 9})
+    for (const bool lora : {false, true})
+      for (const bool disk : {false, true}) {
+        PlanRequest request = request_for(layers, lora);
+        request.workload.experiment.evaluates = false;
+        request.target.own_memory = false;
+        if (disk) request.target.targets = {Space::disk};
+        request.choices.tie = 0.05;
+        const Plan alone = make_plan(request);
+        request.target.host.components = {{"libraries and threads", 520 * kMiB}};
+        const Plan beside = make_plan(request);
+        EXPECT_EQ(alone.variant, beside.variant)
+            << layers << " layers: " << variant_words(request.workload.experiment, alone.variant) << " or "
+            << variant_words(request.workload.experiment, beside.variant);
+        EXPECT_EQ(beside.process_peak_bytes(), alone.process_peak_bytes() + 520 * kMiB);
+      }
+}
+
+// Layers at two points of recomputation may be faster than all of them at either, if activations move: those at one wait for
+// transfers, and those at the other compute. The estimates of every variant of the space say what is the fastest.
+TEST(Search, looks_between_points_that_wait_for_transfers_and_points_that_compute) {
+  int between = 0;
+  for (const double rate : {5e7, 1e8, 2e8, 4e8, 8e8, 1.6e9, 3.2e9}) {
+    PlanRequest request = request_for(9, true);
+    request.workload.experiment.evaluates = false;
+    request.target.targets = {Space::disk};
+    request.target.device.rates.disk_read = request.target.device.rates.disk_write = rate;
+    request.choices.micro_batch = 2;
+    request.choices.loss_chunk = 128;
+    request.choices.in_part = false;
+    request.choices.prefetch = 1;
+    request.choices.tie = 0;
+    ASSERT_TRUE(is_deep(request.workload.experiment));
+    Search search(request);
+    KnownPrograms known(request.workload.experiment, request.target.device);
+    struct One {
+      Variant variant;
+      int64_t bytes = 0;
+      double seconds = 0;
+    };
+    std::vector<One> all;
+    for (const Variant& variant : search.all()) {
+      const Usage usage = estimate(known, variant);
+      all.push_back({variant, usage.of(Space::device), usage.seconds});
+    }
+    std::ranges::sort(all, {}, &One::bytes);
+    for (size_t place = all.size() / 40; place < all.size(); place += all.size() / 40) {
+      Budget budget;
+      budget.device_bytes = all[place].bytes;
+      const One* best = &all.front();
+      for (const One& one : all)
+        if (one.bytes <= all[place].bytes && one.seconds < best->seconds) best = &one;
+      const auto found = search.fastest(budget, [](const Candidate& candidate) { return candidate; });
+      ASSERT_TRUE(found) << rate << ' ' << place;
+      EXPECT_LE(found->seconds_per_step, best->seconds * (1 + 1e-9))
+          << rate << ' ' << place << ": " << variant_words(request.workload.experiment, found->variant)
+          << " instead of " << variant_words(request.workload.experiment, best->variant);
+      const std::vector<RecomputePoint>& layers = best->variant.recompute.layers;
+      const bool is_mixed = !layers.empty() && layers.front() != layers.back();
+      between += is_mixed && best->variant.offload.activations.any() ? 1 : 0;
+    }
+  }
+  EXPECT_GT(between, 0);
 }
 
 TEST(Search, of_another_budget_takes_what_was_measured) {

@@ -196,7 +196,8 @@ class Screen {
 
   // The others below the runs, the largest first, as far as there is room for them.
   void draw_others(int rows) {
-    const std::vector<std::string> others = split(top::foreign_text(frame_), '\n');
+    const std::vector<std::string> others =
+        split(top::foreign_text(frame_, static_cast<size_t>(std::max(1, COLS - 1))), '\n');
     constexpr int kFewest = 3;  // an empty line, the titles and one process
     if (rows - 1 - row_ < kFewest) return;
     for (const std::string& one : others)

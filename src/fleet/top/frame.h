@@ -111,6 +111,6 @@ std::string frame_text(const Frame& frame, size_t columns = SIZE_MAX);
 std::string frame_heading(const Frame& frame, size_t columns = SIZE_MAX);
 // A line for each run, in `columns`: what has no room is left out or cut.
 std::string runs_text(const std::vector<const RunStatus*>& runs, size_t columns = SIZE_MAX);
-std::string foreign_text(const Frame& frame);
+std::string foreign_text(const Frame& frame, size_t columns);
 
 }  // namespace plimsoll::top

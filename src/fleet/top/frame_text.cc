@@ -139,7 +139,7 @@ std::string frame_heading(const Frame& frame, size_t columns) {
                    bytes_or(free_bytes(one)),
                    one.threads > 0 ? formatted("{}/{}", one.threads_reserved, one.threads) : "-",
                    std::to_string(one.runs), card_text(one)});
-  table.may_go({6, 4, 7});
+  table.may_go({6, 4, 7, 3, 8});
   return formatted("{}\n{}", fitted(formatted("{}\n{}", host_line(frame), state_line(frame)), columns),
                    table.render("  ", columns));
 }
@@ -155,13 +155,15 @@ std::string runs_text(const std::vector<const RunStatus*>& runs, size_t columns)
   return table.render("  ", columns);
 }
 
-std::string foreign_text(const Frame& frame) {
+std::string foreign_text(const Frame& frame, size_t columns) {
   TextTable table({true, false, true, true}), cards({true, false, false, true});
   table.add_row({"pid", "others", "resident", "cpu"});
   for (const Foreign& one : frame.foreign)
     table.add_row({std::to_string(one.pid), printable(one.name), format_bytes(one.bytes),
                    one.cores ? one_decimal(*one.cores) : "-"});
   cards.add_row({"pid", "others", "on", "used there"});
+  table.cut_texts();
+  cards.cut_texts();
   bool on_cards = false;
   for (const DeviceStatus& device : frame.devices)
     for (const CardProcess& one : device.processes) {
@@ -170,15 +172,15 @@ std::string foreign_text(const Frame& frame) {
                      one.bytes ? format_bytes(*one.bytes) : "unknown"});
       on_cards = true;
     }
-  return (on_cards ? "\n" + cards.render("  ") : "") +
-         (frame.foreign.empty() ? "" : "\n" + table.render("  "));
+  return (on_cards ? "\n" + cards.render("  ", columns) : "") +
+         (frame.foreign.empty() ? "" : "\n" + table.render("  ", columns));
 }
 
 std::string frame_text(const Frame& frame, size_t columns) {
   std::vector<const RunStatus*> runs;
   for (const RunStatus& one : frame.runs) runs.push_back(&one);
   const std::string list = runs.empty() ? formatted("  {}\n", kQueueIsEmpty) : runs_text(runs, columns);
-  return formatted("{}\n{}{}", frame_heading(frame, columns), list, foreign_text(frame));
+  return formatted("{}\n{}{}", frame_heading(frame, columns), list, foreign_text(frame, columns));
 }
 
 }  // namespace plimsoll::top

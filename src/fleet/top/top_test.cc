@@ -272,6 +272,23 @@ TEST(Frame, ANarrowScreenKeepsStepTimeAndNoteInALineForEachRun) {
   }
 }
 
+TEST(Frame, NoLineOfCardsAndOthersIsWiderThanTheScreen) {
+  Frame frame = with_cards();
+  frame.foreign.push_back(
+      {4194304, "a-process-whose-name-is-as-long-as-a-narrow-screen-is-wide-and-longer", 1 << 30, 63.5});
+  for (top::DeviceStatus& device : frame.devices) {
+    device.model = "NVIDIA H100 80GB HBM3 of a name without an end";
+    for (top::CardProcess& one : device.processes)
+      one.name = "/opt/programs/of/others/that/have/long/names/python3.12";
+  }
+  for (const size_t columns : {60, 80, 120}) {
+    const std::string text = frame_text(frame, columns);
+    EXPECT_THAT(text, HasSubstr("used there"));
+    for (const std::string& line : split(text, '\n')) EXPECT_LE(columns_of(line), columns) << line;
+  }
+  EXPECT_THAT(frame_text(frame, 160), HasSubstr("python3.12"));
+}
+
 TEST(Frame, LossesAreThoseOfTheLastStepAndTheBestEvaluation) {
   Frame frame = example();
   ASSERT_TRUE(frame.runs[0].progress);

@@ -399,6 +399,16 @@ TEST(DeltaNet, fused_by_key_head_has_as_many_parameters_where_no_layer_is_sparse
   EXPECT_THROW((void)parse_model_spec(config, "c"), UsageError) << "512 experts";
   config["num_experts"] = 0;
   EXPECT_EQ(count_parameters(parse_model_spec(config, "c")), apart);
+  // The configuration classes of transformers: two key heads here, four of qwen3_5.
+  nlohmann::json usual = config;
+  usual.erase("num_key_value_heads");
+  EXPECT_EQ(count_parameters(parse_model_spec(usual, "c")), apart) << "two, as the configuration above";
+  usual["num_attention_heads"] = 8;
+  const int64_t of_next = count_parameters(parse_model_spec(usual, "c"));
+  usual["num_key_value_heads"] = 2;
+  EXPECT_EQ(of_next, count_parameters(parse_model_spec(usual, "c")));
+  usual["num_key_value_heads"] = 4;
+  EXPECT_NE(of_next, count_parameters(parse_model_spec(usual, "c")));
   config["num_experts"] = 512;
   config["mlp_only_layers"] = {0, 1, 2, 3};
   const ModelSpec spec = parse_model_spec(config, "c");

@@ -74,13 +74,17 @@ DeltaNetSpec read_delta_net(const ConfigReader& in, int64_t layers) {
   return delta;
 }
 
-void parse(const ConfigReader& in, ModelSpec& spec) {
+// Key heads of a config.json that names none (transformers: Qwen3_5TextConfig, Qwen3NextConfig).
+constexpr int64_t kKeyHeads = 4;
+constexpr int64_t kKeyHeadsOfNext = 2;
+
+void parse_decoder(const ConfigReader& in, int64_t key_heads, ModelSpec& spec) {
   refuse_unsupported(in);
   spec.hidden = in.integer("hidden_size", 1, kWidest);
   spec.mlp_width = in.integer("intermediate_size", 1, kWidest);
   spec.layers = in.integer("num_hidden_layers", 1, kMostLayers);
   spec.heads = in.integer("num_attention_heads", 1, kWidest);
-  spec.kv_heads = in.integer("num_key_value_heads", 1, kWidest, 4);
+  spec.kv_heads = in.integer("num_key_value_heads", 1, kWidest, key_heads);
   if (spec.heads % spec.kv_heads != 0)
     in.fail("'num_attention_heads' must be a multiple of 'num_key_value_heads'");
   spec.vocab = in.integer("vocab_size", 1, kLargestVocab);
@@ -96,6 +100,8 @@ void parse(const ConfigReader& in, ModelSpec& spec) {
   // Sections of RoPE by time, height and width, mrope_section, are the same to text, where the three are.
   read_rope(in, {.may_turn_parts = true, .turned_part = kTurnedPart}, spec);
 }
+
+void parse(const ConfigReader& in, ModelSpec& spec) { parse_decoder(in, kKeyHeads, spec); }
 
 // Refuses layers whose MLP is a mixture of experts, as transformers finds them.
 void refuse_experts(const ConfigReader& in, int64_t layers) {
@@ -117,7 +123,7 @@ void refuse_experts(const ConfigReader& in, int64_t layers) {
 }
 
 void parse_next(const ConfigReader& in, ModelSpec& spec) {
-  parse(in, spec);
+  parse_decoder(in, kKeyHeadsOfNext, spec);
   refuse_experts(in, spec.layers);
 }
 

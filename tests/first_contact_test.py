@@ -710,6 +710,16 @@ class Previews(CommandTest):
         dropped = json.loads(output("preview", recipe, "--json", "--set", "data.truncation=drop"))["rows"][0]
         self.assertIn("left out", dropped["problem"])
 
+    def test_what_is_cut_on_the_left_is_the_beginning_also_where_words_repeat(self):
+        text = "one two one two one two one two three"
+        recipe = self.recipe([{"text": text}], max_length=5)
+        def shown(*words):
+            row = json.loads(output("preview", recipe, "--json", "--set", "data.truncation=left", *words))["rows"][0]["sequences"][0]
+            return row, "".join(part["text"] for part in row["parts"])
+        row, kept = shown("--set", "task=pretrain")
+        self.assertGreater(row["cut_tokens"], 0)
+        self.assertTrue((row["cut_text"] + kept).startswith(text), (row["cut_text"], kept))
+
     def test_foreign_text_steers_no_terminal_and_no_page(self):
         recipe = self.recipe([{"prompt": "\x1b[2J\u202eabc", "response": "<script>alert(1)</script>"}], max_length=512)
         page = self.folder / "rows.html"

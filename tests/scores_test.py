@@ -302,6 +302,13 @@ class Scores(CommandTest):
             self.assertIsNone(json.loads((made / "adapter_config.json").read_text())["task_type"])
             output("merge", made, "--out", self.folder / f"{family}_merged")
             self.assertEqual(names_in(self.folder / f"{family}_merged/model.safetensors"), names_in(out / "model.safetensors"))
+            for folder in (made, self.folder / f"{family}_merged"):
+                self.assertIn("pipeline_tag: fill-mask", (folder / "README.md").read_text())
+
+    def test_an_epoch_that_hides_no_word_is_planned_as_others_may(self):
+        rows = {"train": write_rows(self.folder / "few.jsonl", [{"text": "the ship"}, {"text": "a deck"}]), "eval": None}
+        recipe, _ = self.guesser("few", mlm={"probability": 0.001}, schedule={"max_steps": 2})
+        output("plan", recipe, *(word for key, value in (("data.train", rows["train"]), ("data.eval", "null")) for word in ("--set", f"{key}={value}")))
 
     def test_splits_packing_and_little_memory_hide_the_same_words(self):
         short = {"schedule": {"max_steps": 3, "warmup": 1}}

@@ -23,14 +23,28 @@ std::string text_of(const Tokenizer* tokenizer, std::span<const int32_t> ids) {
   return text;
 }
 
-// Finds the ids that were cut, by those before and after: what is missing stands together.
+// Finds the ids that were cut, by those before and after: what is missing stands together. Words may repeat, so the
+// end that nothing was taken from is matched first.
 void find_cut(const Tokenizer* tokenizer, std::span<const int32_t> whole, std::span<const int32_t> kept,
-              PreviewSequence& sequence) {
+              Truncation truncation, PreviewSequence& sequence) {
   if (kept.size() >= whole.size()) return;
-  sequence.cut_tokens = std::ssize(whole) - std::ssize(kept);
-  const auto begin = static_cast<size_t>(
-      std::mismatch(kept.begin(), kept.end(), whole.begin(), whole.end()).first - kept.begin());
-  sequence.cut_text = text_of(tokenizer, whole.subspan(begin, whole.size() - kept.size()));
+  const size_t count = whole.size() - kept.size();
+  sequence.cut_tokens = static_cast<int64_t>(count);
+  size_t begin = 0;
+  if (truncation == Truncation::left) {
+    const auto behind = std::mismatch(kept.rbegin(), kept.rend(), whole.rbegin(), whole.rend());
+    begin = static_cast<size_t>(kept.rend() - behind.first);
+  } else {
+    begin = static_cast<size_t>(std::mismatch(kept.begin(), kept.end(), whole.begin(), whole.end()).first -
+                                kept.begin());
+  }
+  sequence.cut_text = text_of(tokenizer, whole.subspan(begin, count));
+}
+
+// The ids before words were hidden: a label is the word that stood there.
+void uncover(Example& example) {
+  for (size_t i = 0; i < example.labels.size() && i < example.ids.size(); ++i)
+    if (example.labels[i] != kIgnoreLabel) example.ids[i] = example.labels[i];
 }
 
 std::span<const int32_t> sequence_of(const Example& example, int64_t number) {
@@ -95,11 +109,16 @@ class RowPreviews {
       row.problem = "left out: it has nothing to learn";
     const Tokenizer* tokenizer = rows_.data.tokenizer.get();
     const TaskRule& rule = rule_of(task.task);
+    Example kept = shown;
+    if (rule.masks) {
+      uncover(whole_);
+      uncover(kept);
+    }
     for (int64_t i = 0; i < shown.sequences(); ++i) {
       PreviewSequence sequence = sequence_preview(tokenizer, shown, i);
       if (shown.sequences() == 2) sequence.name = rule.sequence_names.at(static_cast<size_t>(i));
       if (!dropped && whole_.sequences() == shown.sequences())
-        find_cut(tokenizer, sequence_of(whole_, i), sequence_of(shown, i), sequence);
+        find_cut(tokenizer, sequence_of(whole_, i), sequence_of(kept, i), recipe_.data.truncation, sequence);
       row.sequences.push_back(std::move(sequence));
     }
     if (rule.answer_words != nullptr) row.target = rule.answer_words(task, shown.values, labels_);

@@ -198,7 +198,8 @@ int64_t planned_row(const DataStatistics& counts) {
 
 DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   train.loader.longest_row = planned_row(sample);
-  if (sample.of_all_rows && sample.target_tokens == 0)
+  // Rows of masked words learn in an epoch that hides some of theirs, be it not the first.
+  if (sample.of_all_rows && sample.tokens == 0)
     refuse_without_targets(train.dataset.name(), train.encoder.samples(), sample.first_damage);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
   DataSummary summary;

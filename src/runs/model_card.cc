@@ -85,28 +85,59 @@ std::string training_rows(const std::string& card) {
   return card.substr(table, end - table);
 }
 
+// The use of a model, by the classes that its config.json names.
+std::string_view use_of_model(const nlohmann::json& config) {
+  const auto classes = config.find("architectures");
+  const bool named =
+      classes != config.end() && classes->is_array() && !classes->empty() && classes->front().is_string();
+  const std::string name = named ? classes->front().get<std::string>() : "";
+  if (name.ends_with("ForMaskedLM")) return rule_of(Task::mlm).result.pipeline_tag;
+  if (name.ends_with("ForSequenceClassification")) return rule_of(Task::classify).result.pipeline_tag;
+  const auto separate = config.find("is_encoder_decoder");
+  const bool has_targets = separate != config.end() && *separate == true;
+  return rule_of(has_targets ? Task::seq2seq : Task::sft).result.pipeline_tag;
+}
+
+// The use of an adapter: a run's card says it; that of others follows from PEFT's word for the task, which
+// has none for masked words.
+std::string use_of_adapter(const fs::path& base, const fs::path& adapter) {
+  constexpr std::string_view kTag = "\npipeline_tag: ";
+  const std::string card = card_in(adapter);
+  const size_t tag = card.starts_with("---\n") ? card.find(kTag) : std::string::npos;
+  if (tag != std::string::npos && tag < card.find("\n---\n", 3)) {
+    const size_t begin = tag + kTag.size();
+    const std::string use = card.substr(begin, card.find('\n', begin) - begin);
+    for (const Task task : {Task::sft, Task::mlm, Task::seq2seq, Task::classify})
+      if (rule_of(task).result.pipeline_tag == use) return use;
+  }
+  const nlohmann::json config = read_config(adapter, "adapter_config.json");
+  const auto type = config.find("task_type");
+  if (type != config.end() && *type == "SEQ_CLS")
+    return std::string(rule_of(Task::classify).result.pipeline_tag);
+  return std::string(use_of_model(read_config(base)));
+}
+
 }  // namespace
 
 std::string merged_card(const fs::path& base, const fs::path& adapter) {
   const auto hub = hub_model_of(base);
   const std::string rows = training_rows(card_in(adapter));
-  const nlohmann::json config = read_config(adapter, "adapter_config.json");
-  const bool scores = config.contains("task_type") && config["task_type"] == "SEQ_CLS";
   return formatted(
       "---\nlibrary_name: transformers\n{}pipeline_tag: {}\ntags:\n- plimsoll\n- lora\n---\n\n# {}, "
       "fine-tuned\n\nThe adapter `{}`, folded into {} with Plimsoll.\n{}",
-      hub ? formatted("base_model: {}\n", to_yaml(Json(hub->name))) : "",
-      scores ? "text-classification" : "text-generation", printable(model_name(base)),
-      printable(adapter.lexically_normal().filename().string()), printable(model_name(base)),
-      rows.empty() ? "" : "\nHow the adapter was trained:\n\n" + rows);
+      hub ? formatted("base_model: {}\n", to_yaml(Json(hub->name))) : "", use_of_adapter(base, adapter),
+      printable(model_name(base)), printable(adapter.lexically_normal().filename().string()),
+      printable(model_name(base)), rows.empty() ? "" : "\nHow the adapter was trained:\n\n" + rows);
 }
 
 std::string converted_card(const fs::path& folder, const std::string& change) {
   std::string card = card_in(folder);
   if (card.empty()) {
     const bool adapter = fs::exists(folder / "adapter_config.json");
-    card = formatted("---\nlibrary_name: {}\npipeline_tag: text-generation\ntags:\n- plimsoll\n---\n\n# {}\n",
-                     adapter ? "peft" : "transformers", printable(model_name(folder)));
+    card = formatted("---\nlibrary_name: {}\npipeline_tag: {}\ntags:\n- plimsoll\n---\n\n# {}\n",
+                     adapter ? "peft" : "transformers",
+                     adapter ? "text-generation" : use_of_model(read_config(folder)),
+                     printable(model_name(folder)));
   }
   if (!card.ends_with('\n')) card += '\n';
   return formatted("{}\nWritten anew with Plimsoll: {}.\n", card, change);

@@ -281,6 +281,13 @@ class RowsTest(unittest.TestCase):
         learnt = [i for i, label in zip(row["ids"], row["labels"]) if label != -100]
         self.assertEqual(learnt, self.ids("Ada.<|im_end|>\n"))
 
+    def test_calls_of_tools_are_refused_by_templates_that_do_not_render_them(self):
+        call = {"type": "function", "function": {"name": "look", "arguments": {"at": "x"}}}
+        rows = [{"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Wait.", "tool_calls": [call]}]}]
+        for template in ("chatml", "qwen3_5"):
+            done = run("plan", self.recipe(rows, data={"template": f"llama-factory/{template}"}))
+            self.assertIn("calls of tools are not rendered by this template", " ".join(done.stderr.split()))
+
     def test_the_end_of_text_stands_once_behind_the_last_answer(self):
         # LLaMA-Factory's efficient_eos: behind an earlier answer it is the target beside the next prompt's first token.
         turns = [("user", "Who?"), ("assistant", "Ada."), ("user", "When?"), ("assistant", "Then.")]

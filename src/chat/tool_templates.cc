@@ -101,6 +101,10 @@ constexpr std::array kRegister = {
     Registered{"qwen", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd,
                "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
     Registered{"qwen3", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "", false, true},
+    // Those of Qwen 3.5 and 3.6 differ in tools and images, which rows of these templates do not have.
+    Registered{"qwen3_5", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "", false, true},
+    Registered{"qwen3_5_nothink", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
+    Registered{"qwen3_6", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "", false, true},
     Registered{"qwen3_nothink", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
     Registered{
         "sailor", "", kImSystem, kImEnd, "<|im_start|>question\n", "<|im_end|>\n<|im_start|>answer\n", "",
@@ -157,6 +161,9 @@ std::string source_of(const Registered& row) {
   source +=
       "{%- elif message.role != ns.turn %}{{- raise_exception(\"questions and answers take turns here; '\" ~ "
       "message.role ~ \"' stands where '\" ~ ns.turn ~ \"' is expected\") }}\n";
+  source +=
+      "{%- elif message.tool_calls %}{{- raise_exception('calls of tools are not rendered by this template') "
+      "}}\n";
   source += "{%- elif message.role == 'user' %}\n";
   const std::string system =
       "(" + around(row.before_system, "ns.system", row.after_system) + " if ns.first and ns.system else '')";

@@ -63,6 +63,23 @@ TEST(Samples, a_pair_is_two_sequences_with_the_prompt_before_each) {
   EXPECT_FALSE(pair.truncated());
 }
 
+TEST(Samples, alpaca_s_input_stands_behind_a_pair_s_prompt) {
+  RowEncoding options = pairs();
+  options.columns.parts = {"chosen", "rejected", "prompt", "input"};
+  std::vector<int32_t> lines;
+  letters("\n", lines);
+  const int32_t line = lines.front();
+  const auto first_of = [&](const ordered_json& prompt, const ordered_json& input) {
+    const Example pair = encode(options, {"d", "e", prompt, input});
+    return std::vector<int32_t>(pair.ids.begin(), pair.ids.begin() + pair.ends.front());
+  };
+  EXPECT_EQ(first_of("a", "b"), (std::vector<int32_t>{10, line, 11, 13, kSampleEos}));
+  EXPECT_EQ(first_of("a", ""), (std::vector<int32_t>{10, 13, kSampleEos}));
+  EXPECT_EQ(first_of("a", nullptr), (std::vector<int32_t>{10, 13, kSampleEos}));
+  EXPECT_EQ(first_of(nullptr, "b"), (std::vector<int32_t>{11, 13, kSampleEos}));
+  EXPECT_THROW(encode(options, {"d", "e", "a", 7}), DamagedError);
+}
+
 TEST(Samples, each_answer_of_a_pair_is_cut_by_itself_and_a_pair_is_dropped_whole) {
   const Example cut = encode(pairs(3), {"bcd", "e", "a", nullptr});
   EXPECT_EQ(cut.ids, (std::vector<int32_t>{10, 11, 12, 10, 14, kSampleEos}));

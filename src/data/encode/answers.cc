@@ -29,6 +29,17 @@ MessageNames AnswerEncoder::names() const {
   return {rules_.columns.message_role, rules_.columns.message_content, rules_.reading > kFirstReading};
 }
 
+nlohmann::ordered_json AnswerEncoder::prompt(const Row& row, const Where& where) const {
+  nlohmann::ordered_json prompt = cell(row, "prompt");
+  const nlohmann::ordered_json& input = cell(row, "input");
+  if (input.is_null() || input == "") return prompt;
+  if (!input.is_string() || !(prompt.is_string() || prompt.is_null()))
+    throw DamagedError(formatted("{}: 'input' is {} next to a prompt that is {}, texts are expected.", where(),
+                                 describe_kind(input), describe_kind(prompt)));
+  const std::string before = prompt.is_null() ? "" : prompt.get<std::string>();
+  return before + (before.empty() ? "" : "\n") + input.get<std::string>();
+}
+
 nlohmann::ordered_json AnswerEncoder::answer(const Row& row, const char* part, const Where& where) const {
   const ColumnBinding& columns = rules_.columns;
   nlohmann::ordered_json answer = cell(row, part);

@@ -25,6 +25,8 @@ class AnswerEncoder {
   [[nodiscard]] const nlohmann::ordered_json& cell(const Row& row, std::string_view part) const {
     return part_of(row, rules_.columns.parts, part);
   }
+  // The prompt, behind which Alpaca's input stands on a line of its own; null where the rows have none.
+  [[nodiscard]] nlohmann::ordered_json prompt(const Row& row, const Where& where) const;
   // The cell of an answer; a dialogue as messages, where a template renders it.
   [[nodiscard]] nlohmann::ordered_json answer(const Row& row, const char* part, const Where& where) const;
   // A prompt, which may be null, with its answer. Sets `labels` where a template renders

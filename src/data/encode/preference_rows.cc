@@ -66,7 +66,7 @@ class PreferenceEncoder : public RowEncoder {
   void encode(const Row& row, const Where& where, Example& example) const override {
     const nlohmann::ordered_json chosen = answers_.answer(row, "chosen", where),
                                  rejected = answers_.answer(row, "rejected", where);
-    const nlohmann::ordered_json& given = answers_.cell(row, "prompt");
+    const nlohmann::ordered_json given = answers_.prompt(row, where);
     const bool told_twice =
         given.is_string() && begins_with_question(chosen) && begins_with_question(rejected);
     const bool own_prompt = !given.is_null() && !told_twice;

@@ -21,7 +21,7 @@ class RewardEncoder : public RowEncoder {
     for (const char* answer : {"chosen", "rejected"}) {
       if (!rows_.learns && std::find(parts.begin(), parts.end(), answer) == parts.end()) continue;
       Example one;
-      answers_.encode(answers_.cell(row, "prompt"), answers_.answer(row, answer, where), where, one);
+      answers_.encode(answers_.prompt(row, where), answers_.answer(row, answer, where), where, one);
       if (!append_sequence(rows_.sequences, std::move(one), where, example)) return leave_out(example);
     }
     if (!rows_.learns) return expect_nothing(example.sequences() * rows_.targets, example);

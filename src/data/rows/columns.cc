@@ -80,7 +80,7 @@ std::vector<std::string> parts_of(RowFormat format) {
     case RowFormat::alpaca:
       return {"instruction", "output", "input", "system", "history"};
     case RowFormat::preference:
-      return {"chosen", "rejected", "prompt", "margin", "message_role", "message_content"};
+      return {"chosen", "rejected", "prompt", "input", "margin", "message_role", "message_content"};
     case RowFormat::sentence_label:
       return {"sentence", "label", "sentence2", "token_type_ids"};
   }
@@ -245,14 +245,37 @@ void bind_sentences(std::span<const Column> columns, Names names, bool labelled,
   binding.ready = find_column(columns, binding.columns.front(), where).kind == ColumnKind::ids;
 }
 
+// Answers without a column 'prompt' may be whole conversations. Next to a question of another name they are not: Alpaca's
+// instruction is the prompt, with its input; dropping another name in silence would train answers to nothing.
+void name_question(std::span<const Column> columns, const std::string& where, Names& names) {
+  if (names.contains("prompt") || has(columns, "prompt")) return;
+  const auto chosen = names.find("chosen");
+  if (chosen != names.end() && chosen->second == "chosen") return;  // as the message below says
+  if (has(columns, "instruction")) {
+    names["prompt"] = "instruction";
+    if (has(columns, "input")) names.try_emplace("input", "input");
+    return;
+  }
+  const bool texts =
+      find_column(columns, chosen == names.end() ? "chosen" : chosen->second, where).kind == ColumnKind::text;
+  for (const char* name : {"question", "query", "input"})
+    if (texts && has(columns, name) && find_column(columns, name, where).kind == ColumnKind::text)
+      throw UsageError(formatted(
+          "{}: has '{}' next to 'chosen' and 'rejected', and no 'prompt': the answers would be trained without it. Say "
+          "--set 'data.columns={{prompt: {}}}', or --set 'data.columns={{chosen: chosen}}' where the answers hold it",
+          where, name, name));
+}
+
 // Two answers with the prompt or without, and a margin.
 void bind_preference(std::span<const Column> columns, Names names, const std::string& where,
                      ColumnBinding& binding) {
   names = with_ready_ids(
       columns, std::move(names),
       {{"chosen", "chosen_input_ids"}, {"rejected", "rejected_input_ids"}, {"prompt", "prompt_input_ids"}});
+  name_question(columns, where, names);
   bind_parts(columns, names, where,
              {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}}, binding);
+  if (names.contains("input")) bind_parts(columns, names, where, {{"input", true}}, binding);
   bind_message_keys(columns, names, where, binding);
 }
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "base/error.h"
 #include "files/test_folder.h"
 
@@ -94,6 +96,29 @@ TEST(Columns, rows_of_other_tasks_are_known_and_refused) {
   EXPECT_THAT(
       bind_columns(texts({"prompt", "chosen", "rejected"}), {}, {{"response", "chosen"}}, "d").columns,
       ElementsAre("prompt", "chosen"));
+}
+
+TEST(Columns, a_question_beside_answers_of_preferences_is_their_prompt_or_refused) {
+  const auto bound = [](std::initializer_list<const char*> names,
+                        const std::map<std::string, std::string>& said = {}) {
+    return bind_columns(texts(names), RowFormat::preference, said, "d");
+  };
+  EXPECT_THAT(bound({"instruction", "input", "chosen", "rejected"}).columns,
+              ElementsAre("chosen", "rejected", "instruction", "input"));
+  EXPECT_THAT(bound({"instruction", "chosen", "rejected"}).columns,
+              ElementsAre("chosen", "rejected", "instruction"));
+  EXPECT_THAT(bound({"prompt", "input", "chosen", "rejected"}).columns,
+              ElementsAre("chosen", "rejected", "prompt"));
+  for (const char* name : {"question", "query", "input"}) {
+    EXPECT_THAT(message_of<UsageError>([&] {
+                  bound({name, "chosen", "rejected"});
+                }),
+                HasSubstr("the answers would be trained without it"));
+    EXPECT_THAT(bound({name, "chosen", "rejected"}, {{"chosen", "chosen"}}).columns,
+                ElementsAre("chosen", "rejected"));
+    EXPECT_THAT(bound({name, "chosen", "rejected"}, {{"prompt", name}}).columns,
+                ElementsAre("chosen", "rejected", name));
+  }
 }
 
 }  // namespace

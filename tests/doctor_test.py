@@ -93,7 +93,7 @@ def prefixed(text, prefix):
 
 def docker_lines(text):
     return "".join(json.dumps({"log": line + "\n", "stream": "stderr", "time": "2024-01-01T00:00:00.1Z"},
-                              separators=(",", ":")) + "\n" for line in text.splitlines())
+                              separators=(",", ":"), ensure_ascii=False) + "\n" for line in text.splitlines())
 
 
 def interleaved(text, other):

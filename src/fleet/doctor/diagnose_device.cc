@@ -18,6 +18,7 @@ constexpr int64_t kLargeShare = 20;  // of the device, one part in: what lies id
 
 struct Figures {
   std::optional<Bytes> tried, total, free, allocated, unallocated, allowed;
+  std::optional<Bytes> other;   // in addition to tensors, of the same process
   std::optional<Bytes> others;  // held by other processes
   bool others_named = false;    // by pid, not by subtraction
 };
@@ -61,6 +62,7 @@ Figures read_figures(const Message& message) {
                   figure(message, "allocated"),
                   figure(message, "unallocated"),
                   figure(message, "allowed"),
+                  figure(message, "other"),
                   {},
                   false};
   if (!figures.unallocated && figures.allocated) {
@@ -94,8 +96,17 @@ bool is_beyond_all_devices(const Message& message, Diagnosis& diagnosis) {
   return true;
 }
 
+// Larger than the memory of any device, and of any rack of them.
+constexpr int64_t kBeyondAll = int64_t{64} << 40;
+
 // Limits first: if one of them is the reason, the device's use shows nothing.
 bool is_a_limit(const Figures& f, Diagnosis& diagnosis) {
+  if (f.tried && !f.total && f.tried->least() > kBeyondAll) {
+    conclude(diagnosis, Cause::larger_than_device, Certainty::certain,
+             formatted("one allocation of {} is larger than any device: a size that was computed wrong",
+                       text_of(*f.tried)));
+    return true;
+  }
   if (f.tried && f.total && f.tried->least() > f.total->most()) {
     conclude(diagnosis, Cause::larger_than_device, Certainty::certain,
              formatted("one allocation of {} is larger than the device's {}", text_of(*f.tried),
@@ -116,6 +127,16 @@ bool is_a_limit(const Figures& f, Diagnosis& diagnosis) {
     return true;
   }
   if (f.tried && f.allocated && !f.free) {
+    const Bytes all = *f.allocated + *f.tried + f.other.value_or(Bytes{});
+    if (f.other && all.most() < f.allowed->least()) {
+      conclude(
+          diagnosis, Cause::anomaly, Certainty::possible,
+          formatted(
+              "{} with what was asked for, of {} that may be used: the machine's own memory is full, or the "
+              "driver (a virtual machine) gives less",
+              text_of(all), text_of(*f.allowed)));
+      return true;
+    }
     conclude(diagnosis, Cause::software_cap, Certainty::likely,
              formatted("{} and {} more exceed the {} that the process may use", text_of(*f.allocated),
                        text_of(*f.tried), text_of(*f.allowed)));

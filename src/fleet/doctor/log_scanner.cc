@@ -18,6 +18,12 @@ constexpr int64_t kPlaceReach = 400;  // lines from a traceback to its message
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 
+// Two asterisks alone make a word bold where a log is quoted in a page.
+bool is_bold(std::string_view text, size_t at) {
+  const auto star = [&](size_t i) { return i < text.size() && text[i] == '*'; };
+  return star(at) && star(at + 1) && !star(at + 2) && (at == 0 || !star(at - 1));
+}
+
 // Appends `text` without blanks to `out`; one stays between two digits. `gap`: blanks came before.
 template <class Each>
 void squeeze(std::string_view text, std::string& out, bool& gap, Each each) {
@@ -25,6 +31,10 @@ void squeeze(std::string_view text, std::string& out, bool& gap, Each each) {
     const char c = text[i];
     if (is_blank(c)) {
       gap = true;
+      continue;
+    }
+    if (is_bold(text, i)) {
+      ++i;
       continue;
     }
     if (gap) {

@@ -27,6 +27,17 @@ std::vector<MessageRow> kernel_messages() {
        with_victim(
            R"(^ Out of memory (?: \( oom_kill_allocating_task \) )? : Kill(?:ed)? process {pid:count} \( (?<process> [^)]* ) \))"),
        "the kernel killed: the machine had no memory left"},
+      {"kernel.cgroup_trace",
+       Sign::cgroup_kill,
+       "mem_cgroup_",
+       {R"(^ mem_cgroup_ (?: oom_synchronize | out_of_memory ) \+ 0x)"},
+       "the kernel looked for a process to end at a control group's limit"},
+      {"kernel.invoked",
+       Sign::host_refused,
+       "invoked oom-killer",
+       {R"(^ invoked oom-killer: gfp_mask)"},
+       "the kernel looked for a process to end: memory was used up, of the machine or of a control group",
+       R"((?<process> [^\]\ :]+ ) $)"},
       {"kernel.victim", Sign::detail, "Killed process",
        with_victim(
            R"(^ Killed process {pid:count} \( (?<process> [^)]* ) \) ,? (?: UID [0-9]+ , )? total-vm)"),

@@ -218,8 +218,8 @@ TEST(NodeCopies, what_is_frozen_lies_at_the_front_in_whole_pages_and_counts_by_s
   EXPECT_EQ(layout.shared.share, 512 + (4096 + 2) / 3 + (4096 + 2) / 3);
   EXPECT_GE(3 * layout.shared.share, layout.shared.bytes);
   for (const char* name : {"f", "g"}) EXPECT_TRUE(layout.is_shared(row(name))) << name;
-  for (const char* name : {"x", "t", "d"}) EXPECT_FALSE(layout.is_shared(row(name))) << name;
-  EXPECT_EQ(layout.persistent_bytes, 8 * kKiB + 2 * 4 * kKiB);
+  for (const char* name : {"t", "d"}) EXPECT_FALSE(layout.is_shared(row(name))) << name;
+  EXPECT_EQ(layout.persistent_bytes, 8 * kKiB + 4 * kKiB);
   EXPECT_EQ(layout.arena_bytes() - apart.arena_bytes(), 8 * kKiB - 4 * kKiB - 1536);
   EXPECT_EQ(layout.arena_bytes(Space::disk), apart.arena_bytes(Space::disk));
 }

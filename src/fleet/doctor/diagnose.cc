@@ -102,9 +102,11 @@ const Message* other_failure(const Evidence& evidence) {
   return best;
 }
 
-// A launcher ends the others when one was killed, and lists them first at times.
+// A launcher ends the others when one was killed, and lists them first at times; those that wait for it report that first.
 bool is_sent_to_others(const Message& message) {
-  return message.row->name == "exit.sigterm" || message.row->name == "exit.143";
+  constexpr std::array<std::string_view, 6> kOthers = {"exit.sigterm", "exit.143",     "nccl.closed",
+                                                       "nccl.remote",  "nccl.timeout", "nccl.aborted"};
+  return std::ranges::find(kOthers, message.row->name) != kOthers.end();
 }
 
 bool ends_the_job(const Message& message) {

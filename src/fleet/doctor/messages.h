@@ -41,9 +41,10 @@ struct MessageRow {
   // Expressions (expression.h) over the text from the anchor on; each gives the figures that it names, and
   // may fail but for the first, which must match unless it is empty.
   std::vector<std::string_view> fields;
-  std::string_view words;       // its meaning, for people; of a place: "in the backward pass"
-  std::string_view needs = {};  // an expression over the line before the anchor, which must match
-  bool one_line = false;        // expressions see the anchor's line only
+  std::string_view words;        // its meaning, for people; of a place: "in the backward pass"
+  std::string_view needs = {};   // an expression over the line before the anchor, which must match
+  bool one_line = false;         // expressions see the anchor's line only
+  std::string_view remedy = {};  // of another failure: what to do next
 };
 
 // Each family's rows, in files of its name.
@@ -54,6 +55,7 @@ std::vector<MessageRow> framework_messages();  // JAX, TensorFlow, Paddle, MPS
 std::vector<MessageRow> host_messages();
 std::vector<MessageRow> kernel_messages();
 std::vector<MessageRow> scheduler_messages();  // Slurm, Kubernetes, Ray, exit codes
+std::vector<MessageRow> ranks_messages();      // NCCL, MPI, several processes of one run
 std::vector<MessageRow> other_messages();      // failures of other kinds, and warnings
 std::vector<MessageRow> place_messages();
 std::vector<MessageRow> shape_messages();

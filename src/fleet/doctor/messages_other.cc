@@ -39,12 +39,6 @@ std::vector<MessageRow> other_messages() {
           "cudnn.failure", "CUDNN_STATUS_",
           R"(^ CUDNN_STATUS_ (?: EXECUTION_FAILED | BAD_PARAM | NOT_SUPPORTED | INTERNAL_ERROR | VERSION_MISMATCH | MAPPING_ERROR ) )",
           "cuDNN failed of something else than memory", R"((?: error: | Error: ) .* $)"),
-      failure("nccl.timeout", "Watchdog caught collective operation timeout", "",
-              "a collective operation timed out: another rank is late or gone"),
-      failure("nccl.system", "ncclSystemError: System call", "",
-              "NCCL met an error of the system or the network"),
-      failure("nccl.remote", "ncclRemoteError", "", "another rank of NCCL went away",
-              R"((?: error .* | Error .* ) $)"),
       failure("loss.not_finite", "Loss is nan", "", "the loss is not finite"),
       failure("loss.nan", "loss is NaN", "", "the loss is not finite"),
       failure("loss.scale", "Current loss scale already at minimum", "",
@@ -173,9 +167,9 @@ std::vector<MessageRow> shape_messages() {
 const std::vector<MessageRow>& all_messages() {
   static const std::vector<MessageRow> kAll = [] {
     std::vector<MessageRow> rows;
-    for (const auto& family :
-         {torch_messages(), device_messages(), engine_messages(), framework_messages(), host_messages(),
-          kernel_messages(), scheduler_messages(), other_messages(), place_messages(), shape_messages()})
+    for (const auto& family : {torch_messages(), device_messages(), engine_messages(), framework_messages(),
+                               host_messages(), kernel_messages(), scheduler_messages(), ranks_messages(),
+                               other_messages(), place_messages(), shape_messages()})
       rows.insert(rows.end(), family.begin(), family.end());
     for (const std::string_view anchor : {"step", "Step", "iteration"})
       rows.push_back({"", Sign::step, anchor, {}, {}, {}});

@@ -202,6 +202,18 @@ void host_steps(const Diagnosis& diagnosis, Steps& steps) {
   steps.push_back({"offload less to the host, or to disk"});
 }
 
+void library_steps(Steps& steps) {
+  steps.push_back(
+      {"see what is free on the device when the library starts (nvidia-smi), and look for an earlier "
+       "error in the log: CUDA_LAUNCH_BLOCKING=1 names the right place"});
+  steps.push_back({"compare the library's version with the one that PyTorch was built for"});
+  steps.push_back({"halve the micro-batch and double the accumulation: if that helps, it was memory"});
+}
+
+void other_steps(const Message& message, Steps& steps) {
+  if (!message.row->remedy.empty()) steps.push_back({std::string(message.row->remedy)});
+}
+
 void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
   switch (diagnosis.cause) {
     case Cause::capacity:
@@ -251,13 +263,9 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"if the kernel did: run `plimsoll doctor` on what these say"});
       return;
     case Cause::library_unclear:
-      steps.push_back(
-          {"see what is free on the device when the library starts (nvidia-smi), and look for an earlier "
-           "error in the log: CUDA_LAUNCH_BLOCKING=1 names the right place"});
-      steps.push_back({"compare the library's version with the one that PyTorch was built for"});
-      steps.push_back({"halve the micro-batch and double the accumulation: if that helps, it was memory"});
-      return;
+      return library_steps(steps);
     case Cause::other_failure:
+      return other_steps(*diagnosis.message, steps);
     case Cause::none:
       return;
   }

@@ -159,6 +159,7 @@ SUITES = (
     ("cards_as_ranks_test", ("src/train/gradient_sums*", "src/runtime/device_bytes*", *under("ranks"))),
     ("queue_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("queue_trainings_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
+    ("queue_devices_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*", *under("ranks"))),
     ("keep_frozen_test", ("src/passes/keep_frozen*", "src/passes/adapter_rules*", "src/passes/name_pattern*")),
     ("fp16_test", ("src/runs/loss_scale*", "src/ops/optimizer/*", "src/train/*")),
     ("plan_answers_test", ("src/plan/report/*", "src/plan/search/*", "src/cli/plan/*")),

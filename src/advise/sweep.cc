@@ -37,15 +37,16 @@ Sweep sweep(const PlanRequest& given, const std::vector<int64_t>& budgets) {
   request.measured = std::make_shared<KnownModels>();
   FittingPlans plans(request);
   Sweep swept;
+  const int64_t sharing = request.target.own_memory ? 1 : request.target.budget.sharing;
   for (const int64_t budget : budgets) {
     PlanRequest limited = request;
-    limit_memory(limited, budget);
+    limit_memory(limited, budget / sharing);
     auto plan = plans.within(limited.target.budget);
     if (!plan) continue;
     if (swept.points.empty() || swept.points.back().plan.variant != plan->variant)
-      swept.points.push_back({budget, *std::move(plan)});
+      swept.points.push_back({budget, sharing * plan->memory_bytes(), *std::move(plan)});
   }
-  swept.smallest_bytes = memory_bytes(request, make_plan(request).smallest);
+  swept.smallest_bytes = sharing * memory_bytes(request, make_plan(request).smallest);
   return swept;
 }
 

@@ -16,9 +16,11 @@ struct SweptMemory {
 };
 SweptMemory read_sweep(const std::string& text);
 
-// The fastest plan of a budget; of several budgets with the same plan the smallest.
+// The fastest plan of a budget; of several budgets with the same plan the smallest. On a host several processes
+// share it.
 struct SweptPlan {
   int64_t budget = 0;
+  int64_t bytes = 0;  // that the budget bounds: on each card, or of all processes of a host
   Plan plan;
 };
 struct Sweep {

@@ -36,13 +36,14 @@ std::string text_of(const std::vector<SweptPlan>& points, int64_t smallest) {
   TextTable table({true, true, true, true});
   std::string words;
   const bool own = !points.empty() && points.front().plan.request.target.own_memory;
-  table.add_row({"budget", own ? "device" : "process", "s/step", "tokens/s"});
+  const bool several = !points.empty() && points.front().plan.request.target.budget.sharing > 1;
+  table.add_row({"budget", own ? "device" : several ? "processes" : "process", "s/step", "tokens/s"});
   const std::string indent(14, ' ');  // of the longest size, "1000 GiB", with blanks around it
   double most = 0;
   for (const SweptPlan& point : points) most = std::max(most, point.plan.tokens_per_second());
   for (const SweptPlan& point : points) {
     const double speed = point.plan.tokens_per_second();
-    table.add_row({format_bytes(point.budget), format_bytes(point.plan.memory_bytes()),
+    table.add_row({format_bytes(point.budget), format_bytes(point.bytes),
                    format_seconds(point.plan.seconds_per_step), speed_cell(speed),
                    bar(speed / most, widest)});
     const std::string budget = format_bytes(point.budget);
@@ -57,7 +58,7 @@ std::string json_of(const std::vector<SweptPlan>& points, int64_t smallest) {
   auto list = nlohmann::ordered_json::array();
   for (const SweptPlan& point : points)
     list.push_back({{"budget_bytes", point.budget},
-                    {"memory_bytes", point.plan.memory_bytes()},
+                    {"memory_bytes", point.bytes},
                     {"device_bytes", point.plan.arena_bytes()},
                     {"host_bytes", point.plan.host_bytes()},
                     {"disk_bytes", point.plan.disk_bytes()},

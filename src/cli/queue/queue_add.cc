@@ -33,8 +33,8 @@ using Copies = std::vector<std::unique_ptr<ConfigCopies>>;
 struct AddArguments {
   std::vector<std::string> words, sets, environment, sweeps, zips, yaml_sets, on_oom;
   std::vector<int64_t> after;
-  std::string memory, host_memory, gpu, name, group, plan;
-  int threads = 0, devices = 0, priority = 0, retries = 2;
+  std::string memory, host_memory, gpu, devices, name, group, plan;
+  int threads = 0, priority = 0, retries = 2;
   double seconds = 0;
   bool json = false;
 };
@@ -52,12 +52,17 @@ void fill_command(const AddArguments& arguments, queue::Entry& entry) {
         "--plan is for recipes: a command has no plans to choose from; --on-oom names smaller ones");
   if (!arguments.sets.empty())
     throw UsageError("--set is for recipes; commands take --env, --yaml-set, --sweep and their own options");
-  if (arguments.devices == 0 && !arguments.host_memory.empty())
+  const DeviceCounts devices = read_device_counts(arguments.devices);
+  if (devices.is_open())
+    throw UsageError(formatted(
+        "--devices {}: a command takes as many devices as it was written for; a recipe takes what there is",
+        arguments.devices));
+  if (devices.most == 0 && !arguments.host_memory.empty())
     throw UsageError("--host-memory is for commands with --devices; --memory is all that this one takes");
-  const bool on_devices = arguments.devices > 0;
+  const bool on_devices = devices.most > 0;
   const std::string& host = on_devices ? arguments.host_memory : arguments.memory;
   entry.words = arguments.words;
-  entry.need.devices = arguments.devices;
+  entry.need.devices = devices.most;
   if (on_devices && !arguments.memory.empty())
     entry.need.device_bytes = parse_bytes(arguments.memory, "--memory");
   if (!host.empty()) entry.need.host_bytes = parse_bytes(host, on_devices ? "--host-memory" : "--memory");
@@ -154,9 +159,6 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
     throw UsageError("--on-oom is for commands: a recipe is planned, and resumes with the same batch");
   if (!arguments.yaml_sets.empty())
     throw UsageError("--yaml-set is for the files of commands; recipes take --set");
-  if (arguments.devices > 1)
-    throw UsageError(formatted("--devices {}: a training computes on one card; --devices 1 asks for one",
-                               arguments.devices));
   const RecipeToAdd recipe{.file = arguments.words.front(),
                            .sets = arguments.sets,
                            .sweeps = arguments.sweeps,
@@ -164,7 +166,7 @@ std::vector<RecipeEntry> read_recipes(const AddArguments& arguments) {
                            .memory = arguments.memory,
                            .host_memory = arguments.host_memory,
                            .gpu = arguments.gpu,
-                           .on_card = arguments.devices == 1,
+                           .devices = read_device_counts(arguments.devices),
                            .plan = arguments.plan,
                            .threads = arguments.threads};
   return read_recipes(recipe, read_entry(arguments));
@@ -236,17 +238,31 @@ std::string kinds_of_cards(const queue::Entry& entry) {
   return text;
 }
 
+// "; or on 2 or 4 devices": the numbers of devices that the queue may choose instead.
+std::string other_counts(const queue::Entry& entry) {
+  std::set<int> counts;
+  for (const queue::SmallerPlan& plan : entry.smaller)
+    if (plan.processes > 0 && plan.processes != entry.need.processes) counts.insert(plan.processes);
+  if (counts.empty()) return "";
+  std::string text;
+  for (const int count : counts) text += (text.empty() ? "; or on " : " or ") + std::to_string(count);
+  return text + (counts.size() == 1 && *counts.begin() == 1 ? " device" : " devices");
+}
+
 std::string added_text(const queue::Entry& entry) {
   const queue::Need& need = entry.need;
   std::string text = formatted("added {} {}: ", entry.id, printable(entry.name));
   if (!need.card.empty())
-    text += formatted("{} on {}, ", format_bytes(need.device_bytes), kinds_of_cards(entry));
+    text += formatted("{} on {}{}, ", format_bytes(need.device_bytes),
+                      need.devices > 1 ? formatted("each of {} ", need.devices) : "", kinds_of_cards(entry));
   else if (need.devices > 0)
     text += formatted("{} on each of {} devices, ", format_bytes(need.device_bytes), need.devices);
   text += format_bytes(need.host_bytes) + (need.devices > 0 ? " on the host, " : ", ") +
           std::to_string(need.threads) + (need.threads == 1 ? " thread" : " threads");
+  if (need.devices == 0 && need.processes > 1)
+    text += formatted(" for {} processes together", need.processes);
   if (entry.seconds > 0) text += ", about " + format_seconds(entry.seconds);
-  return text;
+  return text + other_counts(entry);
 }
 
 std::string added_json(const AddArguments& arguments, queue::Store& store,
@@ -353,8 +369,8 @@ void add_queue_add(CLI::App& group, Action& action) {
   command
       ->add_option("--devices", arguments->devices,
                    "number of devices of a command, each with --memory; for a recipe 1: a GPU of this "
-                   "machine")
-      ->check(at_least(0));
+                   "machine, 3: devices: 3, 2..4: as many as there is room for")
+      ->type_name("NUMBER");
   command
       ->add_option("--gpu", arguments->gpu,
                    "recipe: the GPU that it is planned for and runs on, such as \"RTX 3060 12GB\"")

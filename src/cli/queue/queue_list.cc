@@ -50,6 +50,7 @@ std::string date(double seconds) {
 
 std::string reserved(const queue::Need& need) {
   const std::string host = need.host_bytes > 0 ? format_bytes(need.host_bytes) : "-";
+  if (need.devices == 0 && need.processes > 1) return formatted("{} ({} processes)", host, need.processes);
   if (need.devices == 0) return host;
   return formatted("{} x {} + {}", need.devices, format_bytes(need.device_bytes), host);
 }
@@ -99,6 +100,7 @@ nlohmann::ordered_json attempt_json(const Store& store, const Attempt& attempt) 
           {"ended", attempt.ended ? nlohmann::ordered_json(*attempt.ended) : nlohmann::ordered_json(nullptr)},
           {"device_bytes", attempt.need.device_bytes},
           {"host_bytes", attempt.need.host_bytes},
+          {"processes", attempt.need.processes},
           {"devices", attempt.cards},
           {"job", attempt.job},
           {"peak_device_bytes", attempt.card_peak_bytes > 0 ? nlohmann::ordered_json(attempt.card_peak_bytes)
@@ -336,6 +338,7 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                  {"card", entry.need.card},
                                  {"host_bytes", entry.need.host_bytes},
                                  {"threads", entry.need.threads},
+                                 {"processes", entry.need.processes},
                                  {"predicted_seconds", entry.seconds},
                                  {"priority", entry.priority},
                                  {"retries", entry.retries},
@@ -362,6 +365,7 @@ nlohmann::ordered_json entry_json(const Store& store, const Entry& entry,
                                    {"predicted_seconds", one.seconds}};
     if (!one.card.empty()) plan["card"] = one.card;
     if (one.device_bytes > 0) plan["device_bytes"] = one.device_bytes;
+    if (one.processes > 0) plan["processes"] = one.processes;
     root["smaller_plans"].push_back(std::move(plan));
   }
   for (const Attempt& one : attempts) root["attempts"].push_back(attempt_json(store, one));

@@ -1,9 +1,12 @@
 #include "cli/queue/queue_recipe.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -45,6 +48,9 @@ bool is_open(const RecipeToAdd& arguments, const Recipe& recipe) {
   return arguments.memory.empty() && arguments.plan.empty() && !recipe.memory.plan &&
          recipe.memory.device.kind == MemoryLimit::Kind::automatic;
 }
+
+// Returns true if --devices says how many processes share the run; --devices 1 says that it is on a GPU.
+bool states_count(const DeviceCounts& devices) { return devices.most > 1; }
 
 void add_set(std::vector<std::string>& words, const std::string& set) {
   words.insert(words.end(), {"--set", set});
@@ -115,7 +121,7 @@ struct PlansThere {
 };
 
 queue::SmallerPlan as_plan(const queue::Need& need, double seconds) {
-  return {need.host_bytes, seconds, need.threads, need.device_bytes, need.card};
+  return {need.host_bytes, seconds, need.threads, need.device_bytes, need.card, need.processes};
 }
 
 PlansThere plans_there(const RecipeToAdd& arguments, const Recipe& recipe, const Requested& requested,
@@ -125,7 +131,9 @@ PlansThere plans_there(const RecipeToAdd& arguments, const Recipe& recipe, const
   if (known_seconds > 0) planned.seconds = known_seconds;  // the user knows better
   there.own = as_plan(planned.need, planned.seconds);
   if (is_open(arguments, recipe)) {
-    const bool threads_open = requested.card.empty() && arguments.threads == 0 && recipe.threads == kAuto;
+    // Fewer devices take the place of fewer threads, if their number is open too.
+    const bool threads_open = requested.card.empty() && arguments.threads == 0 && recipe.threads == kAuto &&
+                              !arguments.devices.is_open();
     there.smaller = threads_open ? queue::plans_of_fewer_threads(own_program(), requested.words(), planned)
                                  : queue::smaller_plans(own_program(), requested.words(), planned);
   }
@@ -147,7 +155,7 @@ int64_t room_on(const CardModel& card, const MemoryLimit& stated) {
   return static_cast<int64_t>(stated.percent / 100.0 * static_cast<double>(room));
 }
 
-// One thread gives the card its work, unless a number of threads is stated.
+// One thread gives each card its work, unless a number of threads is stated.
 Requested on_card(Requested requested, const CardModel& card, const Recipe& recipe) {
   add_set(requested.recipe, "device=card");
   add_set(requested.recipe, "memory.gpu=" + card.name);
@@ -157,15 +165,26 @@ Requested on_card(Requested requested, const CardModel& card, const Recipe& reci
   return requested;
 }
 
+// Notes, each said once however many numbers of devices have it.
+class Notes {
+ public:
+  void say_once(const std::string& line) {
+    if (said_.insert(line).second) say(line);
+  }
+
+ private:
+  std::set<std::string> said_;
+};
+
 // For each kind of cards that it fits; for the CPU where `auto` finds none.
 std::vector<PlansThere> all_plans(const RecipeToAdd& arguments, const LoadedRecipe& loaded,
-                                  const std::vector<std::string>& sets, double known_seconds) {
+                                  const std::vector<std::string>& sets, double known_seconds, Notes& notes) {
   const Recipe& recipe = loaded.recipe;
   Requested requested{{arguments.file}, {}, {}};
   for (const std::string& set : sets) add_set(requested.recipe, set);
   if (arguments.threads > 0) requested.threads = {"--threads", std::to_string(arguments.threads)};
   const CardModels cards = card_models(loaded);
-  if (!cards.note.empty()) say(cards.note);
+  if (!cards.note.empty()) notes.say_once(cards.note);
   std::vector<PlansThere> plans;
   std::string refusal;
   for (const CardModel& card : cards.models) try {
@@ -176,17 +195,70 @@ std::vector<PlansThere> all_plans(const RecipeToAdd& arguments, const LoadedReci
   if (!plans.empty()) return plans;
   const bool is_open_device = recipe.device == DeviceChoice::automatic && !recipe.memory.gpu;
   if (!refusal.empty() && !is_open_device) throw DoesNotFitError(refusal);
-  if (!refusal.empty()) say(too_small_line(refusal));
-  if (refusal.empty() && !cards.problem.empty()) say("device  cpu, as " + cards.problem);
+  if (!refusal.empty()) notes.say_once(too_small_line(refusal));
+  if (refusal.empty() && !cards.problem.empty()) notes.say_once("device  cpu, as " + cards.problem);
   if (is_open_device) requested.recipe.insert(requested.recipe.end(), {"--device", "cpu"});
   if (!arguments.memory.empty()) requested.memory = {"--memory", arguments.memory};
   return {plans_there(arguments, recipe, requested, known_seconds)};
 }
 
-// Seconds of the run, or of an unknown run so many as others are taken to have, by what a step takes.
-double seconds_beside(const PlansThere& own, const PlansThere& other, double seconds) {
+// Facts of plans that are for several kinds or numbers of devices.
+struct Known {
+  bool seconds = false;  // the user knows those of the run
+  bool counts = false;   // for several numbers of devices
+};
+
+// Seconds of the run, or of an unknown run so many as others are taken to have, by what a step takes. Seconds that
+// the user knows are those of the run's own plan.
+double seconds_beside(const PlansThere& own, const PlansThere& other, double seconds, bool user_knows) {
+  const double slower = other.planned.seconds_per_step / own.planned.seconds_per_step;
+  if (user_knows) return seconds * slower;
   if (own.planned.seconds > 0 && other.planned.seconds > 0) return seconds;
-  return queue::kUnknownSeconds * other.planned.seconds_per_step / own.planned.seconds_per_step;
+  return queue::kUnknownSeconds * slower;
+}
+
+// The plans for each number of devices, as the recipe or --devices has it, the fastest first. A number that fits
+// nowhere is left out unless none fits.
+std::vector<PlansThere> plans_by_devices(const RecipeToAdd& arguments, const std::vector<std::string>& read,
+                                         const std::vector<std::string>& sets, double known_seconds) {
+  std::vector<PlansThere> plans;
+  Notes notes;
+  std::string refusal;
+  for (int count = arguments.devices.least; count <= arguments.devices.most; ++count) {
+    std::vector<std::string> read_so = read, planned_so = sets;
+    if (states_count(arguments.devices))
+      for (auto* words : {&read_so, &planned_so}) words->push_back(formatted("devices={}", count));
+    try {
+      const LoadedRecipe loaded = load(arguments.file, read_so);
+      for (PlansThere& one : all_plans(arguments, loaded, planned_so, known_seconds, notes))
+        plans.push_back(std::move(one));
+    } catch (const DoesNotFitError& error) {
+      refusal = error.what();
+    }
+  }
+  if (plans.empty()) throw DoesNotFitError(refusal);
+  std::stable_sort(plans.begin(), plans.end(), [](const PlansThere& a, const PlansThere& b) {
+    return a.planned.seconds_per_step < b.planned.seconds_per_step;
+  });
+  return plans;
+}
+
+// Plans that the queue may choose instead of the run's own, the fastest first.
+std::vector<queue::SmallerPlan> other_plans(const std::vector<PlansThere>& plans, const Known& known) {
+  const PlansThere& own = plans.front();
+  std::vector<queue::SmallerPlan> others;
+  for (const PlansThere& there : plans) {
+    std::vector<queue::SmallerPlan> more = there.smaller;
+    if (&there != &own) more.insert(more.begin(), there.own);
+    for (queue::SmallerPlan& one : more) {
+      if (&there != &own) one.seconds = seconds_beside(own, there, one.seconds, known.seconds);
+      if (known.counts) one.processes = there.planned.need.processes;
+      others.push_back(one);
+    }
+  }
+  std::stable_sort(others.begin(), others.end(),
+                   [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  return others;
 }
 
 // The plan is fixed as it was made: its peak is the budget of the training.
@@ -197,40 +269,26 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
   std::vector<std::string> read = sets;
   if (!arguments.gpu.empty())
     read.insert(read.begin(), {"device=card", "memory.device=auto", "memory.gpu=" + arguments.gpu});
-  if (arguments.on_card) read.emplace_back("device=cuda");
+  if (arguments.devices.most == 1) read.emplace_back("device=cuda");
   if (!arguments.host_memory.empty()) read.push_back("memory.host=" + arguments.host_memory);
   if (!arguments.memory.empty()) read.push_back("memory.device=" + arguments.memory);
   const LoadedRecipe loaded = load(arguments.file, read);
-  if (loaded.recipe.devices > 1)
-    throw UsageError(formatted(
-        "devices: {}: the queue runs recipes on one device so far; --set devices=1, or start it by plimsoll train",
-        loaded.recipe.devices));
   std::vector<std::string> planned_sets = sets;
   if (!arguments.host_memory.empty()) planned_sets.push_back("memory.host=" + arguments.host_memory);
-  std::vector<PlansThere> plans = all_plans(arguments, loaded, planned_sets, common.seconds);
-  std::stable_sort(plans.begin(), plans.end(), [](const PlansThere& a, const PlansThere& b) {
-    return a.planned.seconds_per_step < b.planned.seconds_per_step;
-  });
+  const std::vector<PlansThere> plans = plans_by_devices(arguments, read, planned_sets, common.seconds);
   const PlansThere& own = plans.front();
   entry.recipe = true;
   entry.output = output_of(loaded.recipe);
   entry.need = with_plan(own.planned.need, own.own);
   entry.seconds = own.own.seconds;
-  entry.smaller = own.smaller;
-  for (size_t i = 1; i < plans.size(); ++i) {
-    std::vector<queue::SmallerPlan> there = {plans[i].own};
-    there.insert(there.end(), plans[i].smaller.begin(), plans[i].smaller.end());
-    for (queue::SmallerPlan& one : there) {
-      one.seconds = seconds_beside(own, plans[i], one.seconds);
-      entry.smaller.push_back(one);
-    }
-  }
-  std::stable_sort(entry.smaller.begin(), entry.smaller.end(),
-                   [](const auto& a, const auto& b) { return a.seconds < b.seconds; });
+  entry.smaller = other_plans(plans, {common.seconds > 0, arguments.devices.is_open()});
+  if (entry.need.devices == 0 && arguments.devices.is_open())
+    entry.smaller = queue::worth_keeping(std::move(entry.smaller), entry.need);
   recipe.per_step = own.planned.seconds <= 0;
   recipe.presets = own.presets;
   entry.words = {"train", arguments.file};
   for (const std::string& set : planned_sets) add_set(entry.words, set);
+  if (states_count(arguments.devices)) add_set(entry.words, formatted("devices={}", entry.need.processes));
   if (entry.need.devices > 0) {
     if (loaded.recipe.memory.gpu) add_set(entry.words, "memory.gpu=null");
     add_set(entry.words, "device=cuda");
@@ -252,13 +310,40 @@ std::string swept_output(const RecipeToAdd& arguments, const std::vector<std::st
 std::string choice_text(const PlanPreset& preset, bool per_step) {
   if (!preset.fits) return "-";
   const std::string device =
-      preset.need.devices > 0 ? format_bytes(preset.need.device_bytes) + " on the card, " : "";
+      preset.need.devices == 0
+          ? ""
+          : format_bytes(preset.need.device_bytes) +
+                (preset.need.devices == 1 ? std::string(" on the card, ")
+                                          : formatted(" on each of {} cards, ", preset.need.devices));
   return formatted("{}{}, {}{}, {}{}{}", device, format_bytes(preset.need.host_bytes), preset.need.threads,
                    preset.need.threads == 1 ? " thread" : " threads", format_seconds(preset.seconds),
                    per_step ? " a step" : "", preset.taken ? " *" : "");
 }
 
 }  // namespace
+
+DeviceCounts read_device_counts(const std::string& text) {
+  constexpr int64_t kMostCounts = 16;  // each is planned
+  constexpr int64_t kMost = 1'000'000;
+  if (text.empty()) return {};
+  const auto fail = [&](const std::string& expected) {
+    throw UsageError(formatted("--devices {}: {}", text, expected));
+  };
+  const auto whole = [&](std::string_view part) {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (error != std::errc() || end != part.data() + part.size() || value < 0 || value > kMost)
+      fail(formatted("expected a number up to {}, or two of them, such as 2..4", kMost));
+    return value;
+  };
+  const size_t dots = text.find("..");
+  const int64_t least = whole(std::string_view(text).substr(0, dots));
+  const int64_t most = dots == std::string::npos ? least : whole(std::string_view(text).substr(dots + 2));
+  if (least > most || (least == 0 && most > 0)) fail("expected a smaller number from 1 on, and a larger one");
+  if (most - least >= kMostCounts)
+    fail(formatted("each number is planned for itself: at most {} of them", kMostCounts));
+  return {static_cast<int>(least), static_cast<int>(most)};
+}
 
 std::vector<RecipeEntry> read_recipes(const RecipeToAdd& arguments, const queue::Entry& common) {
   if (arguments.plan == "c")

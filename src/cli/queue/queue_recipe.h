@@ -9,12 +9,20 @@
 
 namespace plimsoll {
 
+// "3", or "2..4": as many devices as the queue finds room for.
+struct DeviceCounts {
+  int least = 0, most = 0;  // 0: not stated
+  [[nodiscard]] bool is_open() const { return least != most; }
+};
+// Throws UsageError.
+DeviceCounts read_device_counts(const std::string& text);
+
 struct RecipeToAdd {
   std::string file;
   std::vector<std::string> sets, sweeps, zips;
   std::string memory, host_memory;  // as they were written; empty: the recipe's
   std::string gpu;                  // a card by its name; empty: the recipe's
-  bool on_card = false;             // on any GPU of this machine, whatever the recipe says
+  DeviceCounts devices = {};        // one: a GPU of this machine, whatever the recipe says
   std::string plan;                 // of memory.plan; empty: the fastest, or what the queue chooses
   int threads = 0;                  // 0: the recipe's
 };

@@ -194,6 +194,7 @@ nlohmann::ordered_json batch_json(const Batch& batch) {
          {"host_bytes", bar.need.host_bytes},
          {"device_bytes", bar.need.device_bytes},
          {"threads", bar.need.threads},
+         {"processes", bar.need.processes},
          {"peak_host_bytes", known_or_null(bar.peak_bytes)},
          {"peak_device_bytes", known_or_null(bar.card_peak_bytes)},
          {"loss", bar.loss ? nlohmann::ordered_json(*bar.loss) : nlohmann::ordered_json(nullptr)},

@@ -99,8 +99,12 @@ void RetryLoop::give_up_after(double patience_seconds) const {
 }
 
 std::vector<SmallerPlan> open_plans(const Machine& machine, const Entry& entry) {
-  if (entry.attempts == 0) return entry.smaller;
-  return never_fits(machine, entry.need).empty() ? std::vector<SmallerPlan>{} : entry.smaller;
+  if (entry.attempts == 0 || !never_fits(machine, entry.need).empty()) return entry.smaller;
+  std::vector<SmallerPlan> others = entry.smaller;
+  std::erase_if(others, [&](const SmallerPlan& plan) {
+    return plan.processes == 0 || plan.processes == entry.need.processes;
+  });
+  return others;
 }
 
 std::string never_fits_at_all(const Machine& machine, const Entry& entry,
@@ -239,6 +243,7 @@ Launch launch_of(Store& store, const Entry& entry, const Attempt& attempt, const
   job.working_folder = entry.folder;
   job.mark = mark_of(store, attempt);
   job.host_limit = entry.recipe ? 0 : attempt.need.host_bytes;  // a training is bound by its plan
+  job.hands_signals_on = entry.recipe && attempt.need.processes > 1;
   job.grace_seconds = grace_seconds;
   job.mask = store.mask_of(entry.id);
   return job;

@@ -50,7 +50,7 @@ class RetryLoop {
 };
 
 // The plans that may be chosen for an entry that starts. A run that continues keeps the plan it began with,
-// where that still fits `machine` at all.
+// where that still fits `machine` at all; on a number of devices that may be chosen it may continue with another one.
 std::vector<SmallerPlan> open_plans(const Machine& machine, const Entry& entry);
 // The reason why neither its own plan nor any of these can ever fit; empty where one of them fits.
 std::string never_fits_at_all(const Machine& machine, const Entry& entry,

@@ -22,9 +22,14 @@ namespace {
 
 // In words, the plan with which a run on cards begins instead of its own.
 std::string plan_for_cards(const Entry& entry, const Need& need) {
-  const std::string bytes = format_bytes(need.device_bytes) + " on the card";
+  const std::string bytes =
+      format_bytes(need.device_bytes) +
+      (need.devices > 1 ? formatted(" on each of {} cards", need.devices) : std::string(" on the card"));
+  if (need.processes != entry.need.processes)
+    return formatted("its plan for {} of {} devices, {}", need.processes, entry.need.processes, bytes);
   const bool own = std::none_of(entry.smaller.begin(), entry.smaller.end(), [&](const SmallerPlan& plan) {
-    return plan.card == need.card && plan.device_bytes > need.device_bytes;
+    return plan.card == need.card && plan.device_bytes > need.device_bytes &&
+           (plan.processes == 0 || plan.processes == need.processes);
   });
   if (need.card != entry.need.card && own) return formatted("its plan for the {}, {}", need.card, bytes);
   return formatted("a smaller plan, {}: the largest that there is room for", bytes);
@@ -40,14 +45,19 @@ std::optional<TakenPlan> taken_plan(const Entry& entry, const Placement& placeme
                                     const ChosenPlans& chosen) {
   const Need& need = placement.need;
   if (need == entry.need) return std::nullopt;
-  TakenPlan taken{{need.host_bytes, placement.seconds, need.threads, need.device_bytes, need.card}, ""};
+  TakenPlan taken{
+      {need.host_bytes, placement.seconds, need.threads, need.device_bytes, need.card, need.processes}, ""};
   if (need.devices > 0) {
     taken.why = plan_for_cards(entry, need);
     return taken;
   }
-  taken.why = formatted("a smaller plan, {} of {}", format_bytes(taken.plan.host_bytes),
-                        format_bytes(entry.need.host_bytes));
-  if (taken.plan.threads < entry.need.threads)
+  taken.why =
+      need.processes == entry.need.processes
+          ? formatted("a smaller plan, {} of {}", format_bytes(taken.plan.host_bytes),
+                      format_bytes(entry.need.host_bytes))
+          : formatted("its plan for {}{}, {}", need.processes,
+                      need.processes == 1 ? " process" : " processes", format_bytes(taken.plan.host_bytes));
+  if (taken.plan.threads != entry.need.threads)
     taken.why += formatted(", threads {} of {}", taken.plan.threads, entry.need.threads);
   if (const double slower = entry.seconds > 0 ? placement.seconds / entry.seconds - 1 : 0; slower > 0.005)
     taken.why += formatted(", {} % slower", std::lround(100 * slower));
@@ -58,12 +68,16 @@ std::optional<TakenPlan> taken_plan(const Entry& entry, const Placement& placeme
   return taken;
 }
 
-// A run that begins with a plan for other cards may need its own again where those are gone.
-void keep_for_other_cards(Entry& entry, const SmallerPlan& taken) {
+// A run that begins with a plan for other cards, or for fewer, may need its own again: where those are gone, or where
+// there are more.
+void keep_own_plan(Entry& entry, const SmallerPlan& taken) {
   const Need& own = entry.need;
-  if (taken.card == own.card || own.card.empty()) return;
-  entry.smaller.insert(entry.smaller.begin(),
-                       {own.host_bytes, entry.seconds, own.threads, own.device_bytes, own.card});
+  const bool on_other_cards = taken.card != own.card && !own.card.empty();
+  if (!on_other_cards && taken.processes == own.processes) return;
+  const SmallerPlan plan{own.host_bytes,   entry.seconds, own.threads,
+                         own.device_bytes, own.card,      own.processes};
+  if (std::find(entry.smaller.begin(), entry.smaller.end(), plan) == entry.smaller.end())
+    entry.smaller.insert(entry.smaller.begin(), plan);
 }
 
 std::string silent_cards(const Machine& machine) {
@@ -505,8 +519,10 @@ void LocalLauncher::start_one(Entry& entry, const std::vector<int>& cards,
   std::vector<std::string> names;
   for (const int card : cards) names.push_back(local_.machine.cards[static_cast<size_t>(card)].name);
   const bool begun = store_.begin(entry.id, names, clock_now(), [&](Entry& found) {
+    // Slurm may have had it over several nodes, with a budget for each.
+    if (!taken && found.need.processes > 1) bind_to_plan(found.words, found.need);
     if (!taken) return;
-    keep_for_other_cards(found, taken->plan);
+    keep_own_plan(found, taken->plan);
     found.need = with_plan(found.need, taken->plan);
     found.seconds = taken->plan.seconds;
     bind_to_plan(found.words, found.need);

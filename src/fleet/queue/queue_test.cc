@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "fleet/queue/entry_steps.h"
 #include "fleet/queue/log_reading.h"
 #include "fleet/queue/outcome.h"
@@ -59,7 +60,8 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
         "ALTER TABLE attempts DROP COLUMN environment; ALTER TABLE attempts DROP COLUMN done; "
         "ALTER TABLE attempts DROP COLUMN card_peak_bytes; ALTER TABLE attempts DROP COLUMN card; "
         "ALTER TABLE entries DROP COLUMN card; ALTER TABLE entries DROP COLUMN held_by; "
-        "ALTER TABLE entries DROP COLUMN group_name; "
+        "ALTER TABLE entries DROP COLUMN group_name; ALTER TABLE entries DROP COLUMN processes; "
+        "ALTER TABLE attempts DROP COLUMN processes; "
         "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
         "ALTER TABLE entries DROP COLUMN smaller; ALTER TABLE attempts DROP COLUMN job; "
         "UPDATE entries SET state = state - 1 WHERE state > 2; "
@@ -100,6 +102,7 @@ TEST_F(StoreTest, WhatHoldsAnEntryOfAnEarlierVersionIsReadFromItsNote) {
         .run(
             "ALTER TABLE entries DROP COLUMN card; ALTER TABLE attempts DROP COLUMN card; "
             "ALTER TABLE entries DROP COLUMN held_by; ALTER TABLE entries DROP COLUMN group_name; "
+            "ALTER TABLE entries DROP COLUMN processes; ALTER TABLE attempts DROP COLUMN processes; "
             "PRAGMA user_version = 5");
   }
   Store store(folder_);
@@ -131,6 +134,53 @@ TEST_F(StoreTest, PlansForCardsAreKept) {
   // As the version before wrote them.
   Database((folder_ / "queue.db").string()).run("UPDATE entries SET smaller = '[[20, 9.5, 1]]'");
   EXPECT_EQ(store.entry(1).smaller, (std::vector<SmallerPlan>{{20, 9.5, 1}}));
+}
+
+TEST_F(StoreTest, SeveralDevicesAreKept) {
+  {
+    Store store(folder_);
+    Entry entry = command("one");
+    store.add(entry);
+    store.begin(1, {}, 1);
+    Database((folder_ / "queue.db").string())
+        .run(
+            "ALTER TABLE entries DROP COLUMN processes; ALTER TABLE attempts DROP COLUMN processes; "
+            "PRAGMA user_version = 6");
+  }
+  Store store(folder_);
+  EXPECT_EQ(store.entry(1).need.processes, 1) << "of the version before";
+  EXPECT_EQ(store.attempts(1)[0].need.processes, 1);
+  Entry entry = command("three");
+  entry.recipe = true;
+  entry.need = {3, 300, 20, 3, "T4 16GB", 3};
+  entry.smaller = {{20, 9.5, 2, 400, "T4 16GB", 2}};
+  store.add(entry);
+  EXPECT_EQ(store.entry(2).need, entry.need);
+  EXPECT_EQ(store.entry(2).smaller, entry.smaller);
+  EXPECT_EQ(with_plan(entry.need, entry.smaller[0]), (Need{2, 400, 20, 2, "T4 16GB", 2}));
+  store.begin(2, {"GPU-a", "GPU-b"}, 1,
+              [](Entry& found) { found.need = with_plan(found.need, found.smaller[0]); });
+  EXPECT_EQ(store.attempts(2)[0].need, (Need{2, 400, 20, 2, "T4 16GB", 2}));
+  for (const char* processes : {"0", "'x'", "3"}) {  // two cards
+    Database((folder_ / "queue.db").string())
+        .run(formatted("UPDATE entries SET processes = {} WHERE id = 2", processes));
+    EXPECT_THAT(store.entry(2).damage, HasSubstr("processes")) << processes;
+  }
+}
+
+TEST_F(StoreTest, ARunThatContinuesMayTakeAnotherNumberOfDevicesAndNoOtherPlan) {
+  Machine machine{1000, 8, {}};
+  Entry entry;
+  entry.need = {0, 0, 60, 3, "", 3};
+  entry.smaller = {{50, 9, 3, 0, "", 3}, {40, 12, 2, 0, "", 2}};
+  EXPECT_EQ(open_plans(machine, entry), entry.smaller);
+  entry.attempts = 1;
+  EXPECT_EQ(open_plans(machine, entry), (std::vector<SmallerPlan>{entry.smaller[1]}));
+  machine.threads = 2;
+  EXPECT_EQ(open_plans(machine, entry), entry.smaller) << "its own does not fit any more";
+  entry.smaller = {{50, 9, 3}};
+  machine.threads = 8;
+  EXPECT_THAT(open_plans(machine, entry), ::testing::IsEmpty());
 }
 
 TEST_F(StoreTest, WhatAnAttemptHadOnACardIsKeptAtItsHighest) {
@@ -654,6 +704,44 @@ TEST(Planned, OfACardItsArenaAndAllThatTheProcessHasBesideItIsReserved) {
   EXPECT_EQ(planned.need, (Need{1, 1031, 99, 1})) << "what the driver keeps no process has";
   EXPECT_EQ(planned.seconds, 0);
   EXPECT_EQ(planned.smallest_bytes, 700);
+}
+
+constexpr int64_t kLauncher = 8 << 20;  // and mpirun, of several processes
+
+TEST(Planned, OfSeveralDevicesTheHostIsOneSumAndEachHasACard) {
+  const std::string begin =
+      R"({"feasible": true, "process": {"planned_peak_rss_bytes": 50}, "variant": {"threads": 2}, "run": {"seconds": 8},
+          "predicted": {"seconds_per_step": 0.5}, "smallest": {"memory_bytes": 40}, "devices": {"count": 3},)";
+  const Planned on_host = read_plan(begin + R"("device": {"kind": "cpu"}})", {"r.yaml"});
+  EXPECT_EQ(on_host.need, (Need{0, 0, kLauncher + 150, 6, "", 3}));
+  EXPECT_EQ(on_host.smallest_bytes, 120);
+  const Planned on_cards = read_plan(
+      begin +
+          R"("device": {"kind": "card", "gpu": "T4 16GB", "arena_bytes": 1000, "outside_bytes": 9, "outside": []}})",
+      {"r.yaml"});
+  EXPECT_EQ(on_cards.need, (Need{3, 1009, kLauncher + 150, 6, "", 3}));
+  EXPECT_EQ(on_cards.smallest_bytes, 40) << "on each";
+  const std::string sweep =
+      R"({"points": [{"memory_bytes": 100, "host_bytes": 30, "seconds_per_step": 1.5}]})";
+  EXPECT_EQ(read_sweep(sweep, on_host), (std::vector<SmallerPlan>{{kLauncher + 100, 24, 0, 0, "", 3}}));
+  EXPECT_EQ(read_sweep(sweep, on_cards), (std::vector<SmallerPlan>{{kLauncher + 90, 24, 6, 100, "", 3}}));
+}
+
+TEST(Planned, ATrainingOnSeveralDevicesIsBoundToTheirNumberAndToItsThreadsOfEach) {
+  std::vector<std::string> words = {"train", "r.yaml", "--set", "devices=4"};
+  bind_to_plan(words, {0, 0, kLauncher + 90, 6, "", 3});
+  EXPECT_THAT(words,
+              ElementsAre("train", "r.yaml", "--set", "devices=3", "--memory", "90", "--threads", "2"));
+  bind_to_plan(words, {0, 0, kLauncher + 90, 6, "", 3}, 2);
+  EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--set", "devices=3", "--memory", "60", "--threads", "2"))
+      << "of a machine with two of them";
+  bind_to_plan(words, {0, 0, 50, 2, "", 1});
+  EXPECT_THAT(words,
+              ElementsAre("train", "r.yaml", "--set", "devices=1", "--memory", "50", "--threads", "2"));
+  words = {"train", "r.yaml"};
+  bind_to_plan(words, {3, 70, kLauncher + 90, 3, "T4 16GB", 3});
+  EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--set", "memory.device=70", "--set", "memory.host=90",
+                                 "--set", "devices=3", "--threads", "1"));
 }
 
 TEST(Planned, PlansAreKeptThatNoOtherBeats) {

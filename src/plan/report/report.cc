@@ -762,6 +762,7 @@ std::string report_json(const Plan& plan) {
                        {"bytes_together", plan.bytes_together()},
                        {"bytes_of_machine", plan.node_bytes()},
                        {"shared_bytes", plan.layout.shared.bytes},
+                       {"seconds_per_step", plan.seconds_per_step},
                        {"shard", to_string(request.workload.experiment.optimizer.shard)},
                        {"sent_bytes_per_step", plan.sent_bytes},
                        {"sending_seconds_per_step", plan.sending_seconds},

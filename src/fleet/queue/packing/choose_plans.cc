@@ -45,23 +45,35 @@ bool any_could_start(const Machine& machine, const std::vector<Waiting>& waiting
   });
 }
 
-// A run on cards with the plans that it may have, for each kind of card its first plan that fits the machine
-// at all. Runs that share a card share what it computes, so a smaller plan that lets one more run join it
-// gains nothing.
+// Plans of the run are for several numbers of devices.
+bool has_counts(const Waiting& entry) {
+  return entry.need.processes > 1 || std::ranges::any_of(entry.smaller, [&](const SmallerPlan& plan) {
+           return plan.processes > 0 && plan.processes != entry.need.processes;
+         });
+}
+
+// A run on cards with the plans that it may have, for each kind and number of cards its first plan that fits
+// the machine at all. Runs that share a card share what it computes, so a smaller plan that lets one more run
+// join it gains nothing. Other numbers of the same cards are a choice, since fewer cards leave others to others.
 Waiting with_plans_of_cards(const Machine& machine, Waiting entry) {
-  std::vector<SmallerPlan> plans = {
-      {entry.need.host_bytes, entry.seconds, entry.need.threads, entry.need.device_bytes, entry.need.card}};
-  plans.insert(plans.end(), entry.smaller.begin(), entry.smaller.end());
+  const bool counts = has_counts(entry);
   std::vector<SmallerPlan> chosen;
-  for (const SmallerPlan& plan : plans) {
-    const auto same = [&](const SmallerPlan& one) { return one.card == plan.card; };
-    if (std::any_of(chosen.begin(), chosen.end(), same)) continue;
-    if (never_fits(machine, with_plan(entry.need, plan)).empty()) chosen.push_back(plan);
-  }
+  const auto consider = [&](const Need& need, double seconds) {
+    const SmallerPlan plan{need.host_bytes,   seconds,   need.threads,
+                           need.device_bytes, need.card, counts ? need.processes : 0};
+    const auto same = [&](const SmallerPlan& one) {
+      return one.card == plan.card && one.processes == plan.processes;
+    };
+    if (std::any_of(chosen.begin(), chosen.end(), same)) return;
+    if (never_fits(machine, need).empty()) chosen.push_back(plan);
+  };
+  consider(entry.need, entry.seconds);
+  for (const SmallerPlan& plan : entry.smaller) consider(with_plan(entry.need, plan), plan.seconds);
   entry.smaller.clear();
   if (chosen.empty()) return entry;
   entry = planned(std::move(entry), chosen.front());
-  entry.elsewhere.assign(chosen.begin() + 1, chosen.end());
+  for (size_t i = 1; i < chosen.size(); ++i)
+    (chosen[i].card == entry.need.card ? entry.smaller : entry.elsewhere).push_back(chosen[i]);
   return entry;
 }
 
@@ -107,11 +119,14 @@ class Chooser {
   }
   // Each run the fastest plan with which as many fit side by side, or the smallest that it has.
   [[nodiscard]] Choice share_of(int beside) const {
+    const int cards = std::max(1, static_cast<int>(machine_.cards.size()) / beside);
     Choice choice;
-    for (const std::vector<SmallerPlan>& plans : plans_) {
+    for (size_t run = 0; run < plans_.size(); ++run) {
+      const std::vector<SmallerPlan>& plans = plans_[run];
       const auto fits = std::find_if(plans.begin(), plans.end(), [&](const SmallerPlan& plan) {
         return plan.host_bytes <= machine_.host_bytes / beside &&
-               (plan.threads <= 1 || plan.threads <= machine_.threads / beside);
+               (plan.threads <= 1 || plan.threads <= machine_.threads / beside) &&
+               with_plan(waiting_[run].need, plan).devices <= cards;
       });
       choice.push_back(std::min(static_cast<size_t>(fits - plans.begin()), plans.size() - 1));
     }
@@ -146,6 +161,21 @@ class Chooser {
 
 }  // namespace
 
+namespace {
+
+// Runs that share what its cards compute, of a plan for cards, on the card that most are on.
+int runs_beside(const Placement& placement, const std::vector<Running>& running) {
+  if (placement.need.card.empty()) return 0;
+  std::ptrdiff_t most = 0;
+  for (const int card : placement.cards)
+    most = std::max(most, std::ranges::count_if(running, [&](const Running& run) {
+                      return std::ranges::find(run.cards, card) != run.cards.end();
+                    }));
+  return static_cast<int>(most);
+}
+
+}  // namespace
+
 double predicted_end(const Machine& machine, std::vector<Waiting> waiting, std::vector<Running> running,
                      double now) {
   double end = now;
@@ -156,7 +186,8 @@ double predicted_end(const Machine& machine, std::vector<Waiting> waiting, std::
     for (const Placement& placement : packing.starts) {
       const auto found = std::find_if(waiting.begin(), waiting.end(),
                                       [&](const Waiting& entry) { return entry.id == placement.id; });
-      const double seconds = placement.seconds > 0 ? placement.seconds : kUnknownSeconds;
+      const double alone = placement.seconds > 0 ? placement.seconds : kUnknownSeconds;
+      const double seconds = alone * (1 + runs_beside(placement, running));
       running.push_back({found->id, clock, seconds, placement.need, placement.cards});
       waiting.erase(found);
     }

@@ -21,7 +21,8 @@ struct ChosenPlans {
 // Nothing is chosen, and both times are 0, while not even the smallest plan of any run fits next to what
 // runs. A run keeps its own plan where a smaller one does not end the whole at least a hundredth sooner, a
 // twentieth where that has fewer threads; one whose own plan never fits `machine` has the largest that does.
-// A run on cards has the largest for each kind of them, and no smaller one to end sooner.
+// A run on cards has the largest for each kind and number of them; to end sooner it may have fewer cards, and no
+// smaller plan on as many.
 ChosenPlans choose_plans(const Machine& machine, std::vector<Waiting> waiting,
                          const std::vector<Running>& running, double now);
 

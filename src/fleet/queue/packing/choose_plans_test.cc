@@ -185,5 +185,61 @@ TEST(ChoosePlans, never_end_later_and_are_always_plans_that_the_run_has) {
   EXPECT_GT(sooner, 20);
 }
 
+// A run on two to four of these cards, which does not become faster in proportion.
+Waiting on_two_to_four(int64_t id, double seconds = 100) {
+  Waiting run{id, 0, seconds, 0, std::nullopt, {4, 50, 40, 4, "T4 16GB", 4}, {}};
+  run.smaller = {{30, 1.2 * seconds, 3, 60, "T4 16GB", 3}, {20, 1.6 * seconds, 2, 80, "T4 16GB", 2}};
+  return run;
+}
+Machine four_cards() {
+  Machine machine = host(1000);
+  for (const char* name : {"a", "b", "c", "d"}) machine.cards.push_back({name, 100, 0, "", "T4 16GB"});
+  return machine;
+}
+
+TEST(ChoosePlans, a_run_on_a_number_of_cards_takes_as_many_as_end_the_whole_soonest) {
+  const Machine machine = four_cards();
+  const auto devices = [](const ChosenPlans& chosen) {
+    std::vector<int> numbers;
+    for (const Waiting& one : chosen.waiting) numbers.push_back(one.need.devices);
+    return numbers;
+  };
+  EXPECT_THAT(devices(choose_plans(machine, {on_two_to_four(1)}, {}, 0)), ElementsAre(4)) << "it is alone";
+  const ChosenPlans two = choose_plans(machine, {on_two_to_four(1), on_two_to_four(2)}, {}, 0);
+  EXPECT_THAT(devices(two), ElementsAre(2, 2)) << "160 s side by side, not 200 s";
+  EXPECT_EQ(two.waiting[0].need, (Need{2, 80, 20, 2, "T4 16GB", 2}));
+  EXPECT_EQ(two.seconds, 160);
+  // Two cards are taken for long: it does not wait for them.
+  const std::vector<Running> long_one = {{9, 0, 1000, {2, 60, 10, 2}, {0, 1}}};
+  EXPECT_THAT(devices(choose_plans(machine, {on_two_to_four(1)}, long_one, 0)), ElementsAre(2));
+  // For a moment: it waits, as four end it sooner.
+  const std::vector<Running> short_one = {{9, 0, 20, {2, 60, 10, 2}, {0, 1}}};
+  EXPECT_THAT(devices(choose_plans(machine, {on_two_to_four(1)}, short_one, 0)), ElementsAre(4));
+}
+
+TEST(ChoosePlans, cards_of_another_kind_keep_their_numbers) {
+  Machine machine = four_cards();
+  machine.cards[0].model = machine.cards[1].model = "A2 16GB";
+  Waiting run = on_two_to_four(1);
+  run.smaller.push_back({21, 300, 2, 70, "A2 16GB", 2});
+  const ChosenPlans chosen = choose_plans(machine, {run}, {}, 0);
+  EXPECT_EQ(chosen.waiting[0].need, (Need{2, 80, 20, 2, "T4 16GB", 2})) << "there are no four of one kind";
+  EXPECT_THAT(chosen.waiting[0].elsewhere, ElementsAre(run.smaller.back()));
+  const Packing packing = pack(machine, chosen.waiting, {{9, 0, 5000, {2, 90, 1, 1}, {2, 3}}}, 0);
+  ASSERT_EQ(packing.starts.size(), 1u);
+  EXPECT_EQ(packing.starts[0].need, (Need{2, 70, 21, 2, "A2 16GB", 2}));
+  EXPECT_THAT(packing.starts[0].cards, ElementsAre(0, 1));
+}
+
+TEST(ChoosePlans, processes_on_a_host_share_its_threads_by_their_number) {
+  Waiting run{1, 0, 100, 0, std::nullopt, {0, 0, 60, 4, "", 4}, {{30, 150, 2, 0, "", 2}}};
+  Waiting other = run;
+  other.id = 2;
+  EXPECT_EQ(choose_plans(host(100, 4), {run}, {}, 0).waiting[0].need, run.need);
+  const ChosenPlans chosen = choose_plans(host(100, 4), {run, other}, {}, 0);
+  EXPECT_EQ(chosen.seconds, 150);
+  EXPECT_EQ(chosen.waiting[0].need, (Need{0, 0, 30, 2, "", 2}));
+}
+
 }  // namespace
 }  // namespace plimsoll::queue

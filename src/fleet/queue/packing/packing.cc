@@ -165,6 +165,10 @@ Need with_plan(Need need, const SmallerPlan& plan) {
     need.device_bytes = plan.device_bytes;
     need.card = plan.card;
   }
+  if (plan.processes > 0) {
+    need.processes = plan.processes;
+    if (need.devices > 0) need.devices = plan.processes;
+  }
   return need;
 }
 

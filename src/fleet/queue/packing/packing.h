@@ -28,6 +28,9 @@ struct Need {
   int threads = 1;
   // The cards that a plan is for: those of a model (MachineCard::model), or one by its name. Empty: any.
   std::string card = {};
+  // Processes of a recipe on several devices, which share the host's bytes and the threads, each on a card of its
+  // own where there are any.
+  int processes = 1;
   bool operator==(const Need&) const = default;
 };
 
@@ -46,13 +49,15 @@ struct Machine {
   std::string host = "cpu:0";  // what the host's memory and threads are called
 };
 
-// Another plan of the same run: in less memory or with fewer threads, or for other cards.
+// Another plan of the same run: in less memory or with fewer threads, for other cards, or on another number of
+// devices.
 struct SmallerPlan {
   int64_t host_bytes = 0;
   double seconds = 0;
   int threads = 0;           // 0: as many as the run's own plan
   int64_t device_bytes = 0;  // of a run on cards, as the next
   std::string card = {};
+  int processes = 0;  // 0: as many as the run's own plan
   bool operator==(const SmallerPlan&) const = default;
 };
 
@@ -68,7 +73,7 @@ struct Waiting {
   Need need;
   std::vector<SmallerPlan> smaller = {};  // that it may have instead, the fastest first
   std::vector<SmallerPlan> elsewhere =
-      {};  // where `need` is of some cards: a plan for each other kind of them
+      {};  // where `need` is of some cards: a plan for each other kind and number of them
 };
 
 struct Running {

@@ -29,8 +29,13 @@ int64_t outside_of(const nlohmann::json& device) {
   return bytes;
 }
 
+// The process that starts several, and mpirun: 4 and 3 MiB were measured.
+int64_t launcher_bytes(const Need& need) { return need.processes > 1 ? 8 * kMiB : 0; }
+
 // The bytes that a plan's budget bounds.
-int64_t bytes_of(const Need& need) { return need.devices > 0 ? need.device_bytes : need.host_bytes; }
+int64_t bytes_of(const Need& need) {
+  return need.devices > 0 ? need.device_bytes : need.host_bytes - launcher_bytes(need);
+}
 
 }  // namespace
 
@@ -43,17 +48,22 @@ Planned read_plan(const std::string& text, const std::vector<std::string>& words
         formatted("does not fit   {} needs {} at least; plimsoll plan {} shows the ways", recipe,
                   format_bytes_up(plan.at("smallest").at("memory_bytes").get<int64_t>()), quoted(recipe)));
   Planned planned;
-  planned.need.host_bytes = plan.at("process").at("planned_peak_rss_bytes").get<int64_t>();
+  const auto several = plan.find("devices");
+  const int processes = several == plan.end() ? 1 : several->at("count").get<int>();
+  planned.need.processes = processes;
+  planned.need.host_bytes = processes * plan.at("process").at("planned_peak_rss_bytes").get<int64_t>() +
+                            launcher_bytes(planned.need);
   const nlohmann::json& device = plan.at("device");
   if (const auto gpu = device.find("gpu"); gpu != device.end() && !gpu->is_null()) {
-    planned.need.devices = 1;
+    planned.need.devices = processes;
     planned.need.device_bytes = device.at("arena_bytes").get<int64_t>() + outside_of(device);
   }
-  planned.need.threads = plan.at("variant").at("threads").get<int>();
+  planned.need.threads = processes * plan.at("variant").at("threads").get<int>();
   if (plan.at("run").is_object()) planned.seconds = plan.at("run").at("seconds").get<double>();
   planned.seconds_per_step = plan.at("predicted").at("seconds_per_step").get<double>();
   if (const auto smallest = plan.find("smallest"); smallest != plan.end() && smallest->is_object())
-    planned.smallest_bytes = smallest->at("memory_bytes").get<int64_t>();
+    planned.smallest_bytes =
+        (planned.need.devices > 0 ? 1 : processes) * smallest->at("memory_bytes").get<int64_t>();
   return planned;
 }
 
@@ -69,12 +79,12 @@ std::vector<SmallerPlan> read_sweep(const std::string& text, const Planned& plan
     const auto bytes = point->at("memory_bytes").get<int64_t>();
     if (static_cast<double>(bytes) > kLess * static_cast<double>(last)) continue;
     last = bytes;
-    if (need.devices == 0) {
-      plans.push_back({bytes, planned.seconds * slower});
-    } else {
-      plans.push_back(
-          {point->at("host_bytes").get<int64_t>(), planned.seconds * slower, need.threads, bytes, need.card});
-    }
+    SmallerPlan plan{bytes + launcher_bytes(need), planned.seconds * slower};
+    if (need.devices > 0)
+      plan = {need.processes * point->at("host_bytes").get<int64_t>() + launcher_bytes(need), plan.seconds,
+              need.threads, bytes, need.card};
+    if (need.processes > 1) plan.processes = need.processes;
+    plans.push_back(std::move(plan));
   }
   return plans;
 }
@@ -96,8 +106,9 @@ std::vector<SmallerPlan> plans_of_fewer_threads(const std::string& program,
                                                 const Planned& planned) {
   std::vector<SmallerPlan> plans = smaller_plans(program, words, planned);
   if (planned.seconds <= 0 || planned.seconds_per_step <= 0) return plans;
-  int last = planned.need.threads;
-  for (int threads : {planned.need.threads / 2, planned.need.threads / 4, 1}) {
+  const int processes = planned.need.processes, most = planned.need.threads / processes;
+  int last = most;
+  for (const int threads : {most / 2, most / 4, 1}) {
     if (threads < 1 || threads >= last) continue;
     last = threads;
     std::vector<std::string> requested = words;
@@ -111,7 +122,8 @@ std::vector<SmallerPlan> plans_of_fewer_threads(const std::string& program,
     requested.resize(words.size() + 2);
     for (const SmallerPlan& one : smaller_plans(program, requested, fewer)) more.push_back(one);
     for (SmallerPlan& one : more) {
-      one.threads = threads;
+      one.threads = processes * threads;
+      if (processes > 1) one.processes = processes;
       plans.push_back(one);
     }
   }
@@ -133,7 +145,9 @@ std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Nee
   return kept;
 }
 
-void bind_to_plan(std::vector<std::string>& words, const Need& need) {
+void bind_to_plan(std::vector<std::string>& words, const Need& need, int on_node) {
+  const int64_t each = (need.host_bytes - launcher_bytes(need)) / need.processes;
+  const int64_t host_bytes = each * (on_node > 0 ? on_node : need.processes);
   const auto bind = [&](const char* name, int64_t value) {
     const auto last = std::find(words.rbegin(), words.rend(), name);
     if (last == words.rend()) {
@@ -155,11 +169,14 @@ void bind_to_plan(std::vector<std::string>& words, const Need& need) {
   };
   if (need.devices > 0) {
     set("memory.device", need.device_bytes);
-    set("memory.host", need.host_bytes);
+    set("memory.host", host_bytes);
   } else {
-    bind("--memory", need.host_bytes);
+    bind("--memory", host_bytes);
   }
-  bind("--threads", need.threads);
+  const bool states_devices =
+      std::ranges::any_of(words, [](const std::string& word) { return word.starts_with("devices="); });
+  if (need.processes > 1 || states_devices) set("devices", need.processes);
+  bind("--threads", std::max(1, need.threads / need.processes));  // of each
 }
 
 Planned plan_recipe(const std::string& program, const std::vector<std::string>& words) {

@@ -10,10 +10,10 @@
 namespace plimsoll::queue {
 
 struct Planned {
-  Need need;           // of the host, or of one card and the host
+  Need need;           // of the host, or of cards and the host; of all processes together
   double seconds = 0;  // of the whole run; 0: unknown
   double seconds_per_step = 0;
-  int64_t smallest_bytes = 0;  // of any plan
+  int64_t smallest_bytes = 0;  // of any plan: on each card, or of all processes on the host
 };
 
 // `words`: what stands behind `plan`. The program itself prints errors on standard error. Throws Error with
@@ -39,7 +39,8 @@ std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Nee
 std::vector<SmallerPlan> read_sweep(const std::string& json, const Planned& planned);
 
 // Appends to the words of `train` what it has to keep to, and replaces what is there of it: on a card its
-// budget is what is reserved of the card.
-void bind_to_plan(std::vector<std::string>& words, const Need& need);
+// budget is what is reserved of the card, and of several devices their number. `on_node`: of the processes, so many
+// share a machine's memory; 0: all.
+void bind_to_plan(std::vector<std::string>& words, const Need& need, int on_node = 0);
 
 }  // namespace plimsoll::queue

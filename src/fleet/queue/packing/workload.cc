@@ -136,6 +136,8 @@ SmallerPlan read_plan(const json& object, const Job& job, const std::string& whe
     plan.host_bytes = reader.bytes("host_bytes", job.need.host_bytes);
     plan.card = reader.text("card", job.need.card);
     if (plan.device_bytes == 0) reader.fail("'bytes': expected what it takes on each device");
+    plan.processes = reader.count("devices", job.need.devices);
+    if (plan.processes == 0) reader.fail("'devices': expected how many it takes");
   } else {
     plan.host_bytes = reader.bytes("bytes", job.need.host_bytes);
   }
@@ -155,6 +157,7 @@ Job read_job(const json& object, size_t number, const std::string& name) {
   job.seconds = reader.number("seconds", 0);
   job.predicted_seconds = reader.number("predicted_seconds", job.seconds);
   job.need.devices = reader.count("devices", 1);
+  job.need.processes = std::max(1, job.need.devices);
   job.need.host_bytes = reader.bytes("host_bytes", 0);
   job.need.threads = reader.count("threads", 0);
   job.need.card = reader.text("card", "");

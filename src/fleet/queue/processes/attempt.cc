@@ -72,6 +72,7 @@ void write_launch(const Launch& launch) {
   add("host_limit", std::to_string(launch.host_limit));
   add("grace_seconds", std::to_string(launch.grace_seconds));
   if (launch.mask) add("mask", std::to_string(*launch.mask));
+  if (launch.hands_signals_on) add("hands_signals_on", "1");
   const fs::path partial = launch.folder / "launch.tmp";
   if (!replace_file(partial, launch.folder / "launch", text))
     throw StoppedError(printable(partial.string()) + ": cannot be written");
@@ -93,6 +94,7 @@ Launch read_launch(const fs::path& folder) {
     if (name == "mark") launch.mark = value;
     if (name == "host_limit") launch.host_limit = std::strtoll(value.c_str(), nullptr, 10);
     if (name == "mask") launch.mask = static_cast<mode_t>(std::strtol(value.c_str(), nullptr, 10)) & 0777;
+    if (name == "hands_signals_on") launch.hands_signals_on = value == "1";
     if (name == "grace_seconds") launch.grace_seconds = std::strtod(value.c_str(), nullptr);
   }
   if (launch.words.empty() || launch.mark.empty())

@@ -35,6 +35,9 @@ struct Launch {
   double grace_seconds = 30;        // from SIGTERM to SIGKILL
   std::optional<mode_t> mask = {};  // the command's umask; none: this process's
   bool own_group = true;  // a control group where one may be made; not inside of another scheduler's
+  // The command asks its processes itself to end, once it is asked: they get no signal of their own. So do
+  // the processes of one training, which save together.
+  bool hands_signals_on = false;
 };
 
 struct Exit {
@@ -78,7 +81,8 @@ AttemptState look_at(const std::filesystem::path& folder);
 // Its record, where that is there.
 std::optional<Exit> read_exit(const std::filesystem::path& folder);
 
-// Asks an attempt to end: SIGTERM to its command, and SIGKILL to all that is left after the grace.
+// Asks an attempt to end: SIGTERM to its command and all that it started (Launch::hands_signals_on: to the command
+// alone), and SIGKILL to all that is left after the grace.
 void ask_to_end(const std::filesystem::path& folder);
 // Changes the seconds of grace from now on, whatever it was launched with. If they cannot be written, the old
 // ones stay.

@@ -247,7 +247,10 @@ class Supervisor {
   void ask() {
     requested_at_ = seconds_now();
     exit_.canceled = true;
-    send(descendants(getpid()), SIGTERM);
+    if (launch_.hands_signals_on && command_ > 0 && !command_ended_)
+      kill(command_, SIGTERM);
+    else
+      send(descendants(getpid()), SIGTERM);
   }
 
   static void send(const std::vector<pid_t>& processes, int number) {

@@ -96,7 +96,7 @@ std::vector<CommandVariant> loaded_variants(const std::string& text) {
 std::string stored(const std::vector<SmallerPlan>& plans) {
   json list = json::array();
   for (const SmallerPlan& one : plans)
-    list.push_back({one.host_bytes, one.seconds, one.threads, one.device_bytes, one.card});
+    list.push_back({one.host_bytes, one.seconds, one.threads, one.device_bytes, one.card, one.processes});
   return list.dump();
 }
 std::vector<SmallerPlan> loaded_plans(const std::string& text) {
@@ -113,9 +113,12 @@ std::vector<SmallerPlan> loaded_plans(const std::string& text) {
       plan.device_bytes = get_whole<int64_t>(one.at(3));
       plan.card = one.at(4).get<std::string>();
     }
+    const auto processes = one.size() > 5 ? get_whole<int64_t>(one.at(5)) : 0;
+    plan.processes = static_cast<int>(processes);
     const bool good = plan.host_bytes >= 0 && plan.host_bytes <= kMostRowBytes && plan.device_bytes >= 0 &&
                       plan.device_bytes <= kMostRowBytes && threads >= 0 && threads <= kMostThreads &&
-                      plan.seconds >= 0 && plan.seconds <= kMostSeconds;
+                      processes >= 0 && processes <= kMostDevices && plan.seconds >= 0 &&
+                      plan.seconds <= kMostSeconds;
     if (!good) (void)json().at(0);  // throws
   }
   return plans;
@@ -143,10 +146,17 @@ class Checked {
     blame(name);
     return 0;
   }
-  Need need(int column, int card) {
-    Need need{number(column, "devices", 0, kMostDevices), whole(column + 1, "device_bytes", 0, kMostRowBytes),
+  Need need(int column, int card, int processes) {
+    Need need{number(column, "devices", 0, kMostDevices),
+              whole(column + 1, "device_bytes", 0, kMostRowBytes),
               whole(column + 2, "host_bytes", 0, kMostRowBytes),
-              number(column + 3, "threads", 0, kMostThreads), row_.text(card)};
+              number(column + 3, "threads", 0, kMostThreads),
+              row_.text(card),
+              number(processes, "processes", 1, kMostDevices)};
+    if (need.processes > 1 && need.devices > 0 && need.devices != need.processes) {
+      blame("processes");  // each has a card
+      need.processes = 1;
+    }
     if (need.devices > 0 || need.card.empty()) return need;
     blame("card");  // of no device
     need.card.clear();
@@ -184,7 +194,7 @@ void hold_damaged(Entry& entry, const std::string& column) {
 }  // namespace
 
 Entry read_entry(const Statement& row) {
-  constexpr int kLastJob = 28;  // behind kEntryColumns
+  constexpr int kLastJob = 29;  // behind kEntryColumns
   Checked checked(row);
   Entry entry;
   entry.id = row.integer(0);
@@ -193,7 +203,7 @@ Entry read_entry(const Statement& row) {
   entry.words = checked.list(3, "words", loaded_words);
   entry.environment = checked.list(4, "environment", loaded);
   entry.folder = row.text(5);
-  entry.need = checked.need(6, 25);
+  entry.need = checked.need(6, 25, 28);
   entry.seconds = checked.real(10, "seconds", 0);
   entry.priority = checked.number(11, "priority", INT32_MIN);
   entry.retries = checked.number(12, "retries");
@@ -234,7 +244,7 @@ Attempt read_attempt(const Statement& row) {
   attempt.number = checked.number(1, "number");
   attempt.started = checked.real(2, "started", -kMostSeconds);
   if (!row.is_null(3)) attempt.ended = checked.real(3, "ended", -kMostSeconds);
-  attempt.need = checked.need(4, 17);
+  attempt.need = checked.need(4, 17, 18);
   attempt.cards = checked.list(8, "cards", loaded);
   attempt.peak_bytes = checked.whole(9, "peak_bytes", 0, kMostRowBytes);
   attempt.outcome = row.text(10);
@@ -277,6 +287,7 @@ void bind_entry(Statement& statement, const Entry& entry) {
   statement.bind(int64_t{entry.attempts}).bind(entry.note).bind(entry.output);
   statement.bind(entry.fingerprint).bind(stored(entry.variants)).bind(stored(entry.smaller));
   statement.bind(entry.need.card).bind(entry.state == State::held ? entry.held_by : 0).bind(entry.group);
+  statement.bind(int64_t{entry.need.processes});
 }
 
 }  // namespace plimsoll::queue

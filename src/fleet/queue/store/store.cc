@@ -63,8 +63,8 @@ int64_t Store::insert(const Entry& entry) {
         formatted("{}: asks for more than any machine has: at most {}, {} threads and {} devices",
                   printable(entry.name), format_bytes(kMostRowBytes), kMostThreads, kMostDevices));
   const std::optional<int64_t> number = number_behind_folders();
-  Statement statement(database_,
-                      "INSERT INTO entries VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+  Statement statement(
+      database_, "INSERT INTO entries VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   if (number) {
     statement.bind(*number);
   } else {
@@ -198,7 +198,7 @@ void Store::update(const Entry& entry) {
       "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
       "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
       "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
-      "output=?, fingerprint=?, variants=?, smaller=?, card=?, held_by=?, group_name=? WHERE id=?");
+      "output=?, fingerprint=?, variants=?, smaller=?, card=?, held_by=?, group_name=?, processes=? WHERE id=?");
   bind_entry(statement, entry);
   statement.bind(entry.id).step();
 }
@@ -232,11 +232,12 @@ bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now,
   if (change) change(found);
   ++found.attempts;
   update(found);
-  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?,0,?)");
+  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?,0,?,?)");
   statement.bind(id).bind(int64_t{found.attempts}).bind(now);
   bind_need(statement, found.need);
   statement.bind(stored_words(cards)).bind(stored_words(found.words)).bind(stored_words(found.environment));
-  statement.bind(found.fingerprint).bind(job).bind(found.need.card).step();
+  statement.bind(found.fingerprint).bind(job).bind(found.need.card);
+  statement.bind(int64_t{found.need.processes}).step();
   transaction.commit();
   return true;
 }

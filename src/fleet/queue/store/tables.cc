@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS entries(
   hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
   note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '', fingerprint TEXT NOT NULL DEFAULT '',
   variants TEXT NOT NULL DEFAULT '[]', smaller TEXT NOT NULL DEFAULT '[]', card TEXT NOT NULL DEFAULT '',
-  held_by INTEGER NOT NULL DEFAULT 0, group_name TEXT NOT NULL DEFAULT '');
+  held_by INTEGER NOT NULL DEFAULT 0, group_name TEXT NOT NULL DEFAULT '', processes INTEGER NOT NULL DEFAULT 1);
 CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
 CREATE TABLE IF NOT EXISTS attempts(
   entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS attempts(
   cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0,
   words TEXT NOT NULL DEFAULT '[]', environment TEXT NOT NULL DEFAULT '[]', fingerprint TEXT NOT NULL DEFAULT '',
   job TEXT NOT NULL DEFAULT '', card_peak_bytes INTEGER NOT NULL DEFAULT 0, card TEXT NOT NULL DEFAULT '',
+  processes INTEGER NOT NULL DEFAULT 1,
   PRIMARY KEY(entry, number));
 CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -48,6 +49,9 @@ constexpr const char* kSinceVersion5 =
     "ALTER TABLE entries ADD COLUMN card TEXT NOT NULL DEFAULT '';ALTER TABLE attempts ADD COLUMN card TEXT "
     "NOT NULL DEFAULT '';ALTER TABLE entries ADD COLUMN held_by INTEGER NOT NULL DEFAULT 0;ALTER TABLE "
     "entries ADD COLUMN group_name TEXT NOT NULL DEFAULT '';";
+constexpr const char* kSinceVersion6 =
+    "ALTER TABLE entries ADD COLUMN processes INTEGER NOT NULL DEFAULT 1;ALTER TABLE attempts ADD COLUMN "
+    "processes INTEGER NOT NULL DEFAULT 1;";
 // Until version 5 the note alone said which entry holds another: "held: 12, which it comes after, is failed".
 constexpr const char* kReadHeldBy =
     "UPDATE entries SET held_by = CAST(substr(note, 7) AS INTEGER) "
@@ -95,6 +99,7 @@ void bring_up_to_date(Database& database) {
     database.run(kSinceVersion5);
     read_held_by_from_notes(database);
   }
+  if (version >= 1 && version <= 6) database.run(kSinceVersion6);
   database.run(kTables);
   database.run("PRAGMA user_version = " + std::to_string(kSchema));
   transaction.commit();

@@ -9,16 +9,16 @@
 
 namespace plimsoll::queue {
 
-inline constexpr int64_t kSchema = 6;  // PRAGMA user_version
+inline constexpr int64_t kSchema = 7;  // PRAGMA user_version
 
 // In the order of their tables, which row_values.h relies on.
 inline constexpr const char* kEntryColumns =
     "id, name, recipe, words, environment, folder, devices, device_bytes, host_bytes, threads, seconds, "
     "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note, output, "
-    "fingerprint, variants, smaller, card, held_by, group_name";
+    "fingerprint, variants, smaller, card, held_by, group_name, processes";
 inline constexpr const char* kAttemptColumns =
     "entry, number, started, ended, devices, device_bytes, host_bytes, threads, cards, peak_bytes, outcome, "
-    "done, words, environment, fingerprint, job, card_peak_bytes, card";
+    "done, words, environment, fingerprint, job, card_peak_bytes, card, processes";
 
 struct Table {
   std::string name;

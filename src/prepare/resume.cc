@@ -244,6 +244,7 @@ void keep_sums_in_order(const Resolved& resolved, const PlannedMachine& machine,
 nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run) {
   return {{"total_steps", run.total_steps},
           {"planned_process_bytes", plan.process_peak_bytes()},
+          {"ranks", plan.request.workload.experiment.ranks},
           {"planned_device_bytes", plan.arena_bytes()},
           {"planned_seconds_per_step", plan.seconds_per_step},
           {"effective_batch", plan.request.workload.experiment.effective_batch},

@@ -198,6 +198,22 @@ std::string compare_page(std::vector<RunHistory> runs, const std::string& by) {
   return html + page::end("{}", "");
 }
 
+// Null where it has one process.
+Json ranks_json(const RunHistory& run) {
+  if (run.ranks.count <= 1) return nullptr;
+  const RanksOfRun all = ranks_of(run);
+  const auto known = [](int64_t value, int64_t least) {
+    return value >= least ? Json(value) : Json(nullptr);
+  };
+  return {{"count", run.ranks.count},
+          {"peak_process_bytes", known(all.largest, 1)},
+          {"largest_rank", known(all.largest_rank, 0)},
+          {"peak_bytes_together", known(all.together, 1)},
+          {"waiting_share", all.waiting},
+          {"slowest_rank", known(all.slowest, 0)},
+          {"slower", all.slower}};
+}
+
 Json run_json(const RunHistory& run) {
   const auto best = best_evaluation(run, run.goal);
   const auto evaluation = [](const EvalPoint& point) {
@@ -227,6 +243,7 @@ Json run_json(const RunHistory& run) {
           {"peak_process_bytes", largest_rss(run)},
           {"planned_process_bytes", run.planned_process_bytes},
           {"planned_device_bytes", run.planned_device_bytes},
+          {"ranks", ranks_json(run)},
           {"evaluations", evaluations},
           {"events", events},
           {"settings", settings}};

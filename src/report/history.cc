@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -60,15 +61,20 @@ int64_t whole(const Line& line, const char* key) {
 }
 
 StepPoint step_of(const Line& line) {
-  return {whole(line.at("step")),           real(line, "loss"),
-          line.at("lr").get<double>(),      whole(line.at("tokens")),
-          line.at("seconds").get<double>(), whole(line, "rss")};
+  StepPoint point{whole(line.at("step")),           real(line, "loss"),
+                  line.at("lr").get<double>(),      whole(line.at("tokens")),
+                  line.at("seconds").get<double>(), whole(line, "rss")};
+  point.waited = line.value("sending_seconds", 0.0);
+  point.slowest = line.contains("slowest_rank") ? whole(line, "slowest_rank") : -1;
+  point.slower = line.value("slower", 0.0);
+  return point;
 }
 
 void read_start(const Line& line, RunHistory& run) {
   run.total_steps = whole(line, "total_steps");
   run.planned_process_bytes = whole(line, "planned_process_bytes");
   run.planned_device_bytes = whole(line, "planned_device_bytes");
+  run.ranks.count = std::max<int64_t>(1, whole(line, "ranks"));
   run.planned_seconds_per_step = line.value("planned_seconds_per_step", 0.0);
   run.kernels = line.value("kernels", "");
   if (line.contains("effective_batch") && line.contains("micro_batch")) {
@@ -156,7 +162,10 @@ RunHistory read_history(const fs::path& folder) {
   });
   if (fs::exists(folder / "run.json"))
     read_values((folder / "run.json").string(), [&] {
-      const Line measured = read_json(folder / "run.json", kMiB).value("measured", Line::object());
+      const Line record = read_json(folder / "run.json", kMiB);
+      for (const Line& rank : record.value("ranks", Line::array()))
+        run.ranks.bytes.push_back(whole(rank, "process_peak_rss_bytes"));
+      const Line measured = record.value("measured", Line::object());
       run.measured_device_bytes = whole(measured, "device_arena_bytes");
       run.measured_process_bytes = whole(measured, "process_peak_rss_bytes");
     });
@@ -205,6 +214,50 @@ int64_t largest_rss(const RunHistory& run) {
   int64_t largest = run.measured_process_bytes;
   for (const StepPoint& point : run.steps) largest = std::max(largest, point.rss);
   return largest;
+}
+
+RanksOfRun ranks_of(const RunHistory& run) {
+  RanksOfRun all;
+  for (size_t rank = 0; rank < run.ranks.bytes.size(); ++rank) {
+    all.together += run.ranks.bytes[rank];
+    if (run.ranks.bytes[rank] <= all.largest) continue;
+    all.largest = run.ranks.bytes[rank];
+    all.largest_rank = static_cast<int64_t>(rank);
+  }
+  double seconds = 0;
+  struct Slowest {
+    int64_t steps = 0;
+    double slower = 0;
+  };
+  std::map<int64_t, Slowest> slowest;
+  for (const StepPoint& point : run.steps) {
+    seconds += point.seconds;
+    all.waiting += point.waited;
+    if (point.slowest < 0) continue;
+    ++slowest[point.slowest].steps;
+    slowest[point.slowest].slower += point.slower;
+  }
+  all.waiting = seconds > 0 ? std::clamp(all.waiting / seconds, 0.0, 1.0) : 0;
+  const auto most = std::ranges::max_element(
+      slowest, {}, [](const std::pair<const int64_t, Slowest>& one) { return one.second.steps; });
+  if (most == slowest.end()) return all;
+  all.slowest = most->first;
+  all.slower = most->second.slower / static_cast<double>(most->second.steps);
+  return all;
+}
+
+std::string ranks_words(const RunHistory& run) {
+  constexpr double kWorthSaying = 0.1;  // as of the lines of train
+  if (run.ranks.count <= 1) return "";
+  const RanksOfRun all = ranks_of(run);
+  std::string text = format_count(run.ranks.count);
+  if (all.largest > 0)
+    text += formatted(" · {} at most (rank {}), {} together", format_bytes(all.largest), all.largest_rank,
+                      format_bytes(all.together));
+  if (!run.steps.empty()) text += formatted(" · waiting {} %", std::lround(100 * all.waiting));
+  if (all.slowest >= 0 && all.slower >= kWorthSaying)
+    text += formatted(" · slowest rank {} (+{} %)", all.slowest, std::lround(100 * all.slower));
+  return text;
 }
 
 std::optional<EvalPoint> best_evaluation(const RunHistory& run, std::string_view goal) {

@@ -18,6 +18,11 @@ struct StepPoint {
   int64_t tokens = 0;
   double seconds = 0;
   int64_t rss = 0;  // of the process, in bytes; 0 where the run did not write it
+  // With several devices: seconds in which the first waited for others, the rank that computed longest in the step
+  // before (-1: not known), and how much longer than the median.
+  double waited = 0;
+  int64_t slowest = -1;
+  double slower = 0;
   [[nodiscard]] double tokens_per_second() const {
     return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
   }
@@ -40,6 +45,12 @@ struct RunEvent {
 
 enum class RunState : uint8_t { finished, interrupted, stopped, running, killed };
 
+// Processes that shared each step of the latest start.
+struct RankCount {
+  int64_t count = 1;
+  std::vector<int64_t> bytes = {};  // the peak of each, of run.json; empty before the end
+};
+
 struct RunHistory {
   std::filesystem::path folder;
   RunState state = RunState::killed;
@@ -52,6 +63,7 @@ struct RunHistory {
   double planned_seconds_per_step = 0;
   // Measured bytes of run.json, which the end of a run writes; 0 before.
   int64_t measured_device_bytes = 0, measured_process_bytes = 0;
+  RankCount ranks;
   // From recipe.yaml: "Qwen/Qwen2.5-0.5B", "facts/train.parquet", "lora, rank 16"; empty where there is no
   // such file.
   std::string model, data, method;
@@ -79,6 +91,16 @@ double median_rate(const RunHistory& run);
 double median_seconds(const RunHistory& run);
 // The peak that the process measured, or where it has not ended the largest after a step.
 int64_t largest_rss(const RunHistory& run);
+// A run on several devices, as one.
+struct RanksOfRun {
+  int64_t together = 0, largest = 0, largest_rank = -1;  // bytes; 0: not known yet
+  double waiting = 0;                                    // share of all steps
+  int64_t slowest = -1;                                  // in most steps; -1: not known
+  double slower = 0;                                     // in those, than the median, on average
+};
+RanksOfRun ranks_of(const RunHistory& run);
+// "3 · 420 MiB at most (rank 1), 1.2 GiB together · waiting 4 % · slowest rank 2 (+18 %)"; empty where it has one.
+std::string ranks_words(const RunHistory& run);
 // The first of the best ones by the loss or a metric; none where no evaluation has it.
 std::optional<EvalPoint> best_evaluation(const RunHistory& run, std::string_view goal);
 // 2026-11-21 14:03:12, in local time.

@@ -147,6 +147,35 @@ TEST_F(Report, a_line_being_written_does_not_count_and_a_damaged_one_is_named) {
   EXPECT_THAT(message_of<DamagedError>([&] { std::ignore = read(); }), HasSubstr("metrics.jsonl:2: "));
 }
 
+TEST_F(Report, several_ranks_are_one_run) {
+  EXPECT_EQ(ranks_words(read()), "");
+  EXPECT_THAT(run_text(read()), Not(HasSubstr("ranks")));
+  const auto line = [](int64_t step, const char* more) {
+    std::string text = step_line(step, "4.5");
+    return text.substr(0, text.size() - 2) + more + "}\n";
+  };
+  folder_.write("metrics.jsonl",
+                line(1, ", \"sending_seconds\": 0.1") +
+                    line(2, ", \"sending_seconds\": 0.05, \"slowest_rank\": 2, \"slower\": 0.25") +
+                    line(3, ", \"sending_seconds\": 0, \"slowest_rank\": 2, \"slower\": 0.15"));
+  folder_.write("events.jsonl",
+                event_line(0, "start", std::string(kPlanned) + ", \"ranks\": 3") + event_line(3, "end"));
+  EXPECT_EQ(ranks_words(read()), "3 · waiting 10 % · slowest rank 2 (+20 %)") << "it has not ended";
+  folder_.write(
+      "run.json",
+      R"({"measured": {"process_peak_rss_bytes": 52428800}, "ranks": [{"process_peak_rss_bytes": 52428800},
+                   {"process_peak_rss_bytes": 62914560}, {"process_peak_rss_bytes": 41943040}]})");
+  const RunHistory run = read();
+  EXPECT_EQ(ranks_words(run),
+            "3 · 60.0 MiB at most (rank 1), 150 MiB together · waiting 10 % · slowest rank 2 (+20 %)");
+  EXPECT_THAT(run_text(run), HasSubstr("ranks   3 · 60.0 MiB at most (rank 1)"));
+  EXPECT_THAT(run_page(run), HasSubstr("150 MiB together"));
+  const auto json = compare_json({run}, "").at("runs").at(0).at("ranks");
+  EXPECT_EQ(json.at("count"), 3);
+  EXPECT_EQ(json.at("peak_bytes_together"), 157286400);
+  EXPECT_EQ(json.at("slowest_rank"), 2);
+}
+
 TEST_F(Report, a_folder_without_a_run_is_refused) {
   const TestFolder empty;
   EXPECT_THAT(message_of<UsageError>([&] { read_history(empty.path()); }), HasSubstr("holds no run"));

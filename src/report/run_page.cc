@@ -278,6 +278,8 @@ std::string run_page(const RunHistory& run) {
     html += formatted("<p>{} · {} · {}</p>\n", escaped(run.model), escaped(run.method), escaped(run.data));
   if (!run.batch.empty())
     html += formatted("<p>effective batch {} · {}</p>\n", run.batch, escaped(run.kernels));
+  if (const std::string ranks = ranks_words(run); !ranks.empty())
+    html += formatted("<p>ranks {}</p>\n", ranks);
   html += verdict(run) + readout();
   html +=
       chart(run, kLoss, run.evaluations.empty() ? "per target token" : "per target token; dots: evaluation");

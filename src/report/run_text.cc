@@ -145,6 +145,7 @@ std::string run_text(const RunHistory& run, size_t columns) {
                    planned(format_seconds(run.planned_seconds_per_step), run.planned_seconds_per_step > 0))});
   const std::string memory = memory_text(run);
   if (!memory.empty()) table.add_row({"memory", memory});
+  if (const std::string ranks = ranks_words(run); !ranks.empty()) table.add_row({"ranks", ranks});
   if (!run.model.empty()) table.add_row({"model", formatted("{} · {}", run.model, run.method)});
   if (!run.data.empty()) table.add_row({"data", run.data});
   if (!run.batch.empty()) table.add_row({"batch", formatted("{} · {}", run.batch, run.kernels)});

@@ -121,6 +121,13 @@ void MetricsLog::step(const StepMetrics& m) {
   if (m.loss_scale)
     end += static_cast<size_t>(
         std::snprintf(line.data() + end, line.size() - end, ", \"loss_scale\": %.9g", *m.loss_scale));
+  if (m.ranks)
+    end += static_cast<size_t>(
+        std::snprintf(line.data() + end, line.size() - end, ", \"sending_seconds\": %.6f", m.ranks->sending));
+  if (m.ranks && m.ranks->slowest >= 0)
+    end += static_cast<size_t>(std::snprintf(line.data() + end, line.size() - end,
+                                             ", \"slowest_rank\": %lld, \"slower\": %.4f",
+                                             static_cast<long long>(m.ranks->slowest), m.ranks->slower));
   const std::string_view whole(line.data(), add_metrics(line, end, m.of_task));
   observer_.logged("step", whole);
   steps_.write(whole);

@@ -18,6 +18,13 @@
 
 namespace plimsoll {
 
+// A step among several devices, as this one's process sees it.
+struct StepOfRanks {
+  double sending = 0;    // seconds in which it waited for others and for what they sent
+  int64_t slowest = -1;  // that computed longest in the step before; -1: in none yet
+  double slower = 0;     // and how much longer than the median
+};
+
 struct StepMetrics {
   int64_t step = 0;      // counted from 1
   double loss = 0;       // per target token; NaN where the step had none
@@ -30,6 +37,7 @@ struct StepMetrics {
   double time = 0;                        // seconds since 1970
   Metrics of_task = {};                   // in addition to the loss
   std::optional<double> loss_scale = {};  // that the step ran with, of runs in fp16
+  std::optional<StepOfRanks> ranks = {};  // of several
 };
 
 struct EvaluationMetrics {

@@ -308,6 +308,10 @@ bool Trainer::step() {
   sending_ += waited;
   parts_.tally.sending_seconds += waited;
   busy_ = metrics.seconds - metrics.data_wait - sending_;
+  if (!parts_.ranks.is_alone()) {
+    const auto [slowest, slower] = slowest_of(parts_.ranks.busy());
+    metrics.ranks = {sending_, current_.step > 0 ? slowest : -1, slower};
+  }
   if (parts_.profile != nullptr) parts_.profile->step_done(metrics.seconds, metrics.data_wait);
   metrics.rss = resident_bytes();
   metrics.time = wall_time();

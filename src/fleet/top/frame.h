@@ -48,6 +48,18 @@ struct Progress {
   std::optional<double> loss;
   std::optional<double> eval_loss = {};  // of the last evaluation
   std::optional<double> best_loss = {};  // the least of any evaluation
+  // The number of several devices, the share of the last steps in which the first waited for others, and the one
+  // that computed longest, with how much longer than the median.
+  int64_t ranks = 1;
+  std::optional<double> waiting_share = {};
+  std::optional<int64_t> slowest = {};
+  std::optional<double> slower = {};
+};
+
+// Processes of a run that are there now.
+struct RunProcesses {
+  int count = 0;
+  std::optional<int64_t> largest = {};  // PSS
 };
 
 struct RunStatus {
@@ -65,7 +77,7 @@ struct RunStatus {
   std::optional<int64_t> used_on_card, peak_on_card;  // the most on any of its cards, now and ever
   std::optional<double> cores;                        // since the frame before
   std::optional<double> growth;                       // bytes a second, where it grows without end
-  int processes = 0;
+  RunProcesses processes = {};
   std::optional<Progress> progress;
 };
 
@@ -90,6 +102,8 @@ struct Frame {
   std::vector<Foreign> foreign;  // the largest
 };
 
+// "3 ranks: largest 410 MiB, waiting 4 %, slowest rank 2 (+18 %)"; empty where it has one.
+std::string ranks_text(const RunStatus& run);
 // "grows by 1.00 MiB a minute: beyond its reservation in 2 h", or empty.
 std::string growth_text(const RunStatus& run);
 // Seconds until its last step; none where that is not known.

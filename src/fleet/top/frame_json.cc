@@ -101,15 +101,25 @@ ordered_json progress_json(const std::optional<Progress>& progress) {
           {"planned_bytes", or_null(progress->planned_bytes)},
           {"loss", or_null(progress->loss)},
           {"eval_loss", or_null(progress->eval_loss)},
-          {"best_loss", or_null(progress->best_loss)}};
+          {"best_loss", or_null(progress->best_loss)},
+          {"ranks", progress->ranks},
+          {"waiting_share", or_null(progress->waiting_share)},
+          {"slowest_rank", or_null(progress->slowest)},
+          {"slower", or_null(progress->slower)}};
 }
 
 std::optional<Progress> read_progress_of(const json& object) {
   if (object.is_null()) return std::nullopt;
-  return Progress{checked<int64_t>(object, "step"),        checked<int64_t>(object, "steps"),
-                  maybe<double>(object, "step_seconds"),   maybe<double>(object, "planned_step_seconds"),
-                  maybe<int64_t>(object, "planned_bytes"), maybe<double>(object, "loss"),
-                  maybe<double>(object, "eval_loss"),      maybe<double>(object, "best_loss")};
+  Progress progress{checked<int64_t>(object, "step"),        checked<int64_t>(object, "steps"),
+                    maybe<double>(object, "step_seconds"),   maybe<double>(object, "planned_step_seconds"),
+                    maybe<int64_t>(object, "planned_bytes"), maybe<double>(object, "loss"),
+                    maybe<double>(object, "eval_loss"),      maybe<double>(object, "best_loss")};
+  if (!object.contains("ranks")) return progress;  // of an earlier version
+  progress.ranks = checked<int64_t>(object, "ranks");
+  progress.waiting_share = maybe<double>(object, "waiting_share");
+  progress.slowest = maybe<int64_t>(object, "slowest_rank");
+  progress.slower = maybe<double>(object, "slower");
+  return progress;
 }
 
 ordered_json run_json(const RunStatus& one) {
@@ -131,7 +141,8 @@ ordered_json run_json(const RunStatus& one) {
           {"peak_device_bytes", or_null(one.peak_on_card)},
           {"cores", or_null(one.cores)},
           {"growth_bytes_per_second", or_null(one.growth)},
-          {"processes", one.processes},
+          {"processes", one.processes.count},
+          {"largest_process_bytes", or_null(one.processes.largest)},
           {"seconds_left", or_null(seconds_left(one))},
           {"progress", progress_json(one.progress)}};
 }
@@ -160,7 +171,9 @@ RunStatus read_run(const json& object) {
     run.used_on_card = maybe<int64_t>(object, "used_device_bytes");
     run.peak_on_card = maybe<int64_t>(object, "peak_device_bytes");
   }
-  run.processes = checked<int>(object, "processes");
+  run.processes.count = checked<int>(object, "processes");
+  if (object.contains("largest_process_bytes"))
+    run.processes.largest = maybe<int64_t>(object, "largest_process_bytes");
   run.progress = read_progress_of(object.at("progress"));
   return run;
 }

@@ -75,7 +75,8 @@ std::string note_text(const RunStatus& run) {
   const int64_t on_card = std::max(run.used_on_card.value_or(0), run.peak_on_card.value_or(0));
   if (run.state == "running" && run.device_count > 0 && on_card > run.device_bytes)
     return formatted("took {} on a card, more than it reserved", format_bytes(on_card));
-  return run.note;
+  const std::string ranks = ranks_text(run);
+  return ranks + (ranks.empty() || run.note.empty() ? "" : "; ") + run.note;
 }
 
 std::vector<std::string> run_cells(const RunStatus& run) {
@@ -103,6 +104,24 @@ std::vector<std::string> run_cells(const RunStatus& run) {
 }
 
 }  // namespace
+
+std::string ranks_text(const RunStatus& run) {
+  constexpr double kWorthSaying = 0.1;  // as of the lines of train
+  if (run.state != "running" || !run.progress || run.progress->ranks <= 1) return "";
+  const Progress& progress = *run.progress;
+  std::string text = formatted("{} ranks", format_count(progress.ranks));
+  const char* separator = ": ";
+  const auto add = [&](const std::string& part) {
+    text += separator + part;
+    separator = ", ";
+  };
+  if (run.processes.largest) add("largest " + format_bytes(*run.processes.largest));
+  if (progress.waiting_share)
+    add(formatted("waiting {} %", std::to_string(std::lround(100 * *progress.waiting_share))));
+  if (progress.slowest && progress.slower.value_or(0) >= kWorthSaying)
+    add(formatted("slowest rank {} (+{} %)", *progress.slowest, std::lround(100 * *progress.slower)));
+  return text;
+}
 
 std::string growth_text(const RunStatus& run) {
   if (!run.growth) return "";

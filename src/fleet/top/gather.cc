@@ -118,8 +118,10 @@ RunStatus Gatherer::look_at_run(const queue::Entry& entry, const std::map<pid_t,
   int64_t ticks = 0, before = 0;
   run.used = 0;
   for (const pid_t pid : trees_[entry.id]) {
-    *run.used += queue::shared_out_memory(pid);
-    ++run.processes;
+    const int64_t bytes = queue::shared_out_memory(pid);
+    *run.used += bytes;
+    run.processes.largest = std::max(run.processes.largest.value_or(0), bytes);
+    ++run.processes.count;
     of_runs_.insert(pid);
     ticks += processes.at(pid).cpu_ticks;
     if (const auto known = ticks_.find(pid); known != ticks_.end()) before += known->second;

@@ -97,7 +97,10 @@ std::string run_metrics(const Frame& frame) {
       cores("run_cores", "Cores that a run keeps busy."),
       step("run_step", "Steps of a training that are done."), steps("run_steps", "Steps of a training."),
       seconds("run_step_seconds", "Seconds of a step, median of the last ones."),
-      loss("run_loss", "Loss of the last step.");
+      loss("run_loss", "Loss of the last step."),
+      ranks("run_ranks", "Processes that share each step of a training."),
+      largest("run_largest_process_bytes", "Memory of the host that the largest process of a run takes now."),
+      waiting("run_waiting_share", "Share of the last steps in which a rank waited for others.");
   std::map<std::string, int> count;
   for (const RunStatus& one : frame.runs) {
     if (!one.state.empty()) ++count[one.state];
@@ -108,16 +111,19 @@ std::string run_metrics(const Frame& frame) {
     on_card.add(labels, one.used_on_card);
     growth.add(labels, one.growth);
     cores.add(labels, one.cores);
+    largest.add(labels, one.processes.largest);
     if (!one.progress) continue;
     step.add(labels, static_cast<double>(one.progress->step));
     if (one.progress->steps > 0) steps.add(labels, static_cast<double>(one.progress->steps));
     seconds.add(labels, one.progress->step_seconds);
     loss.add(labels, one.progress->loss);
+    ranks.add(labels, static_cast<double>(one.progress->ranks));
+    waiting.add(labels, one.progress->waiting_share);
   }
   for (const auto& [state, number] : count) states.add({{"state", state}}, static_cast<double>(number));
   std::string text;
-  for (const Metric* one :
-       {&states, &reserved, &used, &on_card, &growth, &cores, &step, &steps, &seconds, &loss})
+  for (const Metric* one : {&states, &reserved, &used, &on_card, &growth, &cores, &step, &steps, &seconds,
+                            &loss, &ranks, &largest, &waiting})
     text += one->text();
   return text;
 }

@@ -34,6 +34,16 @@ std::vector<json> last_objects(const fs::path& path) {
   return found;
 }
 
+// None of none.
+std::optional<double> median_of_last(std::vector<double> values) {
+  if (values.size() > kSteps)
+    values.erase(values.begin(), values.end() - static_cast<std::ptrdiff_t>(kSteps));
+  if (values.empty()) return std::nullopt;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 template <class Number>
 std::optional<Number> number(const json& object, const char* key) {
   const auto found = object.find(key);
@@ -58,13 +68,18 @@ std::optional<Progress> read_progress(const fs::path& run_folder) {
     progress.steps = number<int64_t>(event, "total_steps").value_or(0);
     progress.planned_bytes = number<int64_t>(event, "planned_process_bytes");
     progress.planned_seconds = number<double>(event, "planned_seconds_per_step");
+    progress.ranks = std::max<int64_t>(1, number<int64_t>(event, "ranks").value_or(1));
   }
-  std::vector<double> seconds;
+  std::vector<double> seconds, waiting;
   for (const json& step : last_objects(run_folder / "metrics.jsonl")) {
     if (const auto done = number<int64_t>(step, "step"))
       progress.step = std::max(progress.step, *done), begun = true;
-    if (const auto took = number<double>(step, "seconds")) seconds.push_back(*took);
+    const auto took = number<double>(step, "seconds"), waited = number<double>(step, "sending_seconds");
+    if (took) seconds.push_back(*took);
+    if (took && waited && *took > 0) waiting.push_back(std::clamp(*waited / *took, 0.0, 1.0));
     progress.loss = number<double>(step, "loss");
+    progress.slowest = number<int64_t>(step, "slowest_rank");
+    progress.slower = number<double>(step, "slower");
   }
   if (!begun) return std::nullopt;
   for (const json& line : last_objects(run_folder / "eval.jsonl")) {
@@ -72,13 +87,8 @@ std::optional<Progress> read_progress(const fs::path& run_folder) {
     if (progress.eval_loss)
       progress.best_loss = std::min(progress.best_loss.value_or(*progress.eval_loss), *progress.eval_loss);
   }
-  if (seconds.size() > kSteps)
-    seconds.erase(seconds.begin(), seconds.end() - static_cast<std::ptrdiff_t>(kSteps));
-  if (!seconds.empty()) {
-    std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2),
-                     seconds.end());
-    progress.step_seconds = seconds[seconds.size() / 2];
-  }
+  progress.step_seconds = median_of_last(std::move(seconds));
+  progress.waiting_share = median_of_last(std::move(waiting));
   return progress;
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/screen.h"
 #include "base/strings.h"
 #include "fleet/queue/store/machine_record.h"
@@ -58,6 +59,23 @@ TEST_F(TopTest, ProgressIsWhatTheEndsOfTheFilesSay) {
   EXPECT_EQ(progress.step, 1000);
   EXPECT_EQ(progress.loss, 1000);
   EXPECT_EQ(progress.step_seconds, 0.5) << "the median: one slow step is none";
+}
+
+TEST_F(TopTest, ProgressOfSeveralRanksIsThatOfOneRun) {
+  write("events.jsonl", R"({"time":1,"step":0,"event":"start","total_steps":50,"ranks":3})"
+                        "\n");
+  std::string lines;
+  for (int step = 1; step <= 3; ++step)
+    lines += formatted(
+        "{{\"step\": {}, \"loss\": 1, \"seconds\": 2, \"sending_seconds\": {}, \"slowest_rank\": 2, \"slower\": "
+        "0.18}}\n",
+        step, step == 2 ? "9" : "0.5");
+  write("metrics.jsonl", lines);
+  const Progress progress = *read_progress(folder_);
+  EXPECT_EQ(progress.ranks, 3);
+  EXPECT_EQ(progress.waiting_share, 0.25) << "the median";
+  EXPECT_EQ(progress.slowest, 2);
+  EXPECT_EQ(progress.slower, 0.18);
 }
 
 TEST_F(TopTest, AFifoInTheFilesPlaceIsNoProgressAndIsNotWaitedFor) {
@@ -116,6 +134,35 @@ TEST(Frame, SaysWhichRunsGrowAndForHowLongTheirReservationWillDo) {
   EXPECT_FALSE(read_frame(text.dump(), "x").runs[0].growth) << "of an earlier version";
   frame.runs[0].used = frame.runs[0].reserved;
   EXPECT_THAT(growth_text(frame.runs[0]), HasSubstr("a minute: beyond its reservation"));
+}
+
+TEST(Frame, ShowsTheRanksOfARunAsOne) {
+  Frame frame = example();
+  RunStatus& run = frame.runs[0];
+  EXPECT_EQ(ranks_text(run), "") << "it has one";
+  run.processes.largest = int64_t{410} << 20;
+  run.progress->ranks = 3;
+  EXPECT_EQ(ranks_text(run), "3 ranks: largest 410 MiB");
+  run.progress->waiting_share = 0.043;
+  run.progress->slowest = 2;
+  run.progress->slower = 0.08;
+  EXPECT_EQ(ranks_text(run), "3 ranks: largest 410 MiB, waiting 4 %") << "not worth saying";
+  run.progress->slower = 0.18;
+  run.note = "its plan for 3 processes, 1.2 GiB";
+  EXPECT_THAT(frame_text(frame),
+              HasSubstr("3 ranks: largest 410 MiB, waiting 4 %, slowest rank 2 (+18 %); its plan"));
+  const std::string metrics = metrics_text(frame);
+  for (const char* name : {"run_ranks", "run_waiting_share", "run_largest_process_bytes"})
+    EXPECT_THAT(metrics, HasSubstr(formatted("plimsoll_{}{{id=\"7\"", name)));
+  nlohmann::json text = nlohmann::json::parse(frame_json(frame).dump());
+  const Frame again = read_frame(text.dump(), "x");
+  EXPECT_EQ(ranks_text(again.runs[0]), ranks_text(run));
+  for (const char* key : {"ranks", "waiting_share", "slowest_rank", "slower"})
+    text["runs"][0]["progress"].erase(key);
+  text["runs"][0].erase("largest_process_bytes");
+  EXPECT_EQ(ranks_text(read_frame(text.dump(), "x").runs[0]), "") << "of an earlier version";
+  run.state = "done";
+  EXPECT_EQ(ranks_text(run), "");
 }
 
 TEST(Frame, IsMetricsWithOneHeadingEachAndNamesThatEndNothing) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A Slurm of one node on this machine, for the tests of `plimsoll queue run --backend slurm` and to try it out.
+# A Slurm of one or several nodes on this machine, for the tests of `plimsoll queue run --backend slurm` and to try it out.
 #
 #   scripts/slurm.sh install        Debian packages slurm-wlm and munge (root)
 #   scripts/slurm.sh start FOLDER   starts munged, slurmctld and slurmd (root); everything of theirs is in FOLDER.
@@ -8,7 +8,8 @@
 #
 # The node books memory, and ends jobs that take more than they booked: by control groups (version 1) where it may make
 # them, else by looking once a second. It needs no systemd and no accounting database. PLIMSOLL_SLURM_MIB (4000) and
-# PLIMSOLL_SLURM_CPUS (2) say how large it is.
+# PLIMSOLL_SLURM_CPUS (2) say how large it is. With PLIMSOLL_SLURM_NODES=2 there are two such nodes, each with a host name
+# of its own, so that programs take them for two machines.
 set -euo pipefail
 
 fail() {
@@ -25,8 +26,8 @@ install() {
 
 free_ports() {
   python3 -c '
-import socket
-sockets = [socket.socket() for _ in range(2)]
+import os, socket
+sockets = [socket.socket() for _ in range(1 + int(os.environ.get("PLIMSOLL_SLURM_NODES", 1)))]
 for one in sockets: one.bind(("127.0.0.1", 0))
 print(*(one.getsockname()[1] for one in sockets))'
 }
@@ -58,13 +59,13 @@ SlurmctldHost=localhost
 SlurmUser=root
 AuthInfo=socket=$1/munge.socket
 SlurmctldPort=${ports[0]}
-SlurmdPort=${ports[1]}
 StateSaveLocation=$1/state
-SlurmdSpoolDir=$1/spool
+SlurmdSpoolDir=$1/spool/%n
+TmpFS=$1/tmp/%n
 SlurmctldPidFile=$1/slurmctld.pid
-SlurmdPidFile=$1/slurmd.pid
+SlurmdPidFile=$1/slurmd-%n.pid
 SlurmctldLogFile=$1/slurmctld.log
-SlurmdLogFile=$1/slurmd.log
+SlurmdLogFile=$1/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
@@ -73,7 +74,9 @@ SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0
 KillWait=5
 InactiveLimit=0
 ReturnToService=2
-NodeName=$(node_of "${ports[1]}") NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=${PLIMSOLL_SLURM_CPUS:-2} RealMemory=${PLIMSOLL_SLURM_MIB:-4000} State=UNKNOWN
+$(for port in "${ports[@]:1}"; do
+    echo "NodeName=$(node_of "$port") NodeHostname=localhost NodeAddr=127.0.0.1 Port=$port CPUs=${PLIMSOLL_SLURM_CPUS:-2} RealMemory=${PLIMSOLL_SLURM_MIB:-4000} State=UNKNOWN"
+  done)
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CONFIGURATION
   printf '%s\n' CgroupPlugin=cgroup/v1 CgroupAutomount=no ConstrainRAMSpace=yes >"$1/cgroup.conf"
@@ -83,12 +86,21 @@ CONFIGURATION
 start_daemons() {
   export SLURM_CONF=$1/slurm.conf
   slurmctld -f "$SLURM_CONF" >"$1/start.log" 2>&1
-  slurmd -f "$SLURM_CONF" -N "$(node_of "$(sed -n 's/^SlurmdPort=//p' "$SLURM_CONF")")" >>"$1/start.log" 2>&1
+  local node nodes
+  mapfile -t nodes < <(sed -n 's/^NodeName=\([^ ]*\).*/\1/p' "$SLURM_CONF")
+  for node in "${nodes[@]}"; do
+    mkdir -p "$1/spool/$node" "$1/tmp/$node"
+    if ((${#nodes[@]} > 1)); then
+      unshare --uts sh -c 'hostname "$1" && exec slurmd -f "$2" -N "$1"' sh "$node" "$SLURM_CONF" >>"$1/start.log" 2>&1
+    else
+      slurmd -f "$SLURM_CONF" -N "$node" >>"$1/start.log" 2>&1
+    fi
+  done
   for _ in $(seq 200); do
-    [[ $(sinfo -h -o %t 2>/dev/null) == idle ]] && return
+    [[ $(sinfo -h -N -o %t 2>/dev/null | sort -u) == idle && $(sinfo -h -N -o %N | wc -l) == "${#nodes[@]}" ]] && return
     sleep 0.1
   done
-  tail -n 20 "$1/start.log" "$1/slurmctld.log" "$1/slurmd.log" >&2
+  tail -n 20 "$1/start.log" "$1/slurmctld.log" "$1"/slurmd-*.log >&2
   return 1
 }
 
@@ -115,8 +127,8 @@ start() {
 stop() {
   local file pid
   SLURM_CONF=$1/slurm.conf scancel --quiet --user="$(id -un)" 2>/dev/null || true
-  for file in slurmd slurmctld munge; do
-    pid=$(cat "$1/$file.pid" 2>/dev/null) || continue
+  for file in "$1"/slurmd-*.pid "$1/slurmctld.pid" "$1/munge.pid"; do
+    pid=$(cat "$file" 2>/dev/null) || continue
     kill "$pid" 2>/dev/null || continue
     for _ in $(seq 100); do
       kill -0 "$pid" 2>/dev/null || break

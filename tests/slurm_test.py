@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""plimsoll queue run --backend slurm: against a real Slurm of one node, which scripts/slurm.sh starts."""
+"""plimsoll queue run --backend slurm, and runs over two nodes: against a real Slurm, which scripts/slurm.sh starts."""
 import json
 import os
 import shutil
@@ -10,24 +10,27 @@ import time
 import unittest
 from pathlib import Path
 
-from command_run import main
+from command_run import PLIMSOLL, ROOT, main, not_sanitized, output
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
 
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "slurm.sh"
 HAS_SLURM = shutil.which("sbatch") and shutil.which("slurmctld") and shutil.which("munged") and os.geteuid() == 0
+HAS_MPI = (PLIMSOLL.parent / "libplimsoll_mpi.so").exists() and shutil.which("mpirun")
+# Copies between processes may be forbidden where tests run.
+os.environ.setdefault("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
 TAKES = "import sys, time; block = bytearray(int(sys.argv[1]) << 20); time.sleep(float(sys.argv[2]))"
 
 
-@unittest.skipUnless(HAS_SLURM, "no Slurm here, or not root: scripts/slurm.sh install")
-class SlurmTest(QueueTest):
-    """One Slurm for all of them: it takes a second to start."""
+class SlurmCase(QueueTest):
+    """One Slurm for all tests of a class: it takes a second to start."""
+    NODES = 1
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.slurm = Path(cls.enterClassContext(tempfile.TemporaryDirectory())) / "slurm"
         subprocess.run([SCRIPT, "start", cls.slurm], check=True, stdout=subprocess.DEVNULL,
-                       env={**os.environ, "PLIMSOLL_SLURM_MIB": "1500"})
+                       env={**os.environ, "PLIMSOLL_SLURM_MIB": "1500", "PLIMSOLL_SLURM_NODES": str(cls.NODES)})
         cls.addClassCleanup(subprocess.run, [SCRIPT, "stop", cls.slurm], check=True)
 
     def setUp(self):
@@ -48,6 +51,29 @@ class SlurmTest(QueueTest):
         """State and name of everything of Slurm, by its id."""
         lines = self.ask("squeue", "-h", "-r", "-t", "all", "-o", "%i|%T|%j|%m|%c|%l").splitlines()
         return {line.split("|")[0]: line.split("|")[1:] for line in lines}
+
+    def shape(self, job):
+        """Nodes and processors of a job."""
+        return self.ask("squeue", "-h", "-t", "all", "-j", job, "-o", "%D %C").split()
+
+    def ranks(self, name):
+        return len(json.loads((self.folder / name / "run.json").read_text())["ranks"])
+
+    def weights(self, name):
+        return (self.folder / name / "model.safetensors").read_bytes()
+
+
+@unittest.skipUnless(HAS_SLURM, "no Slurm here, or not root: scripts/slurm.sh install")
+class SlurmTest(SlurmCase):
+    @unittest.skipUnless(HAS_MPI, "Open MPI is not installed")
+    @not_sanitized("a training takes more memory than its plan")
+    def test_a_run_of_two_processes_is_one_task_where_the_node_has_room_for_both(self):
+        entry = json.loads(self.queue("add", self.recipe("run", 4), "--threads", 1, "--devices", 2, "--json"))["id"]
+        self.run_all_there()
+        shown = self.show(entry)
+        self.assertEqual(shown["state"], "done", shown)
+        self.assertEqual(self.shape(shown["attempts"][0]["job"]), ["1", "2"])
+        self.assertEqual(self.ranks("run"), 2)
 
     def test_what_becomes_of_runs(self):
         good = self.add(PYTHON, "-c", "print('was here')", memory="64MiB", name="good", seconds=60)
@@ -153,6 +179,68 @@ class SlurmTest(QueueTest):
         os.kill(self.supervisor(entry), 9)
         self.eventually(lambda: self.show(entry)["state"] == "done", "it never ran again")
         self.assertIn("supervisor was lost", self.show(entry)["attempts"][0]["outcome"])
+
+
+@unittest.skipUnless(HAS_SLURM and HAS_MPI, "no Slurm here, not root, or no Open MPI")
+@not_sanitized("a training takes more memory than its plan")
+class TwoNodesTest(SlurmCase):
+    """Two nodes of two processors, which processes take for two machines, as each has a host name of its own."""
+    NODES = 2
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        listed = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, env={**os.environ, "SLURM_CONF": str(cls.slurm / "slurm.conf")})
+        if "pmix" not in listed.stdout + listed.stderr:
+            raise unittest.SkipTest("this Slurm lacks its plug-in for PMIx")
+
+    def test_a_run_that_no_node_has_room_for_is_a_task_for_each_process(self):
+        steps = 40
+        output("train", self.recipe("here", steps), "--devices", 3, "--threads", 1, "--quiet")
+        entry = json.loads(self.queue("add", self.recipe("there", steps), "--threads", 1, "--devices", 3, "--json"))["id"]
+        worker = self.slurm_worker()
+        metrics = self.folder / "there/metrics.jsonl"
+        self.eventually(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 1, "it never begins")
+        shown = self.show(entry)
+        self.assertEqual(self.shape(shown["attempts"][0]["job"])[0], "2", shown)
+        # All processes of both nodes save together.
+        self.queue("pause", entry)
+        self.eventually(lambda: self.show(entry)["state"] == "held", "it never stops")
+        events = [json.loads(line)["event"] for line in (self.folder / "there/events.jsonl").read_text().splitlines()]
+        self.assertEqual(events[-1], "save", events)
+        worker.terminate()
+        worker.wait()
+        self.queue("resume", entry)
+        text = self.run_all_there()
+        self.assertEqual(self.show(entry)["state"], "done", text + self.queue("logs", entry))
+        self.assertEqual(self.ranks("there"), 3)
+        self.assertEqual(self.weights("there"), self.weights("here"), "the bits of one machine")
+
+    def test_a_killed_process_ends_those_of_the_other_node_and_the_entry_is_repeated(self):
+        entry = json.loads(self.queue("add", self.recipe("run", 200), "--threads", 1, "--devices", 3, "--set", "save.every=5", "--json"))["id"]
+        self.slurm_worker()
+        self.eventually(lambda: list((self.folder / "run").glob("checkpoint-*")), "no checkpoint")
+        mark = f"PLIMSOLL_QUEUE_RUN={self.queue_folder}/runs/{entry}/1"
+        ranks = [pid for pid in self.with_variable(mark) if b"SLURM_PROCID=2\0" in Path(f"/proc/{pid}/environ").read_bytes()]
+        os.kill(ranks[0], 9)
+        self.eventually(lambda: not self.with_variable(mark), "those of the other node go on")
+        self.eventually(lambda: len(self.show(entry)["attempts"]) > 1, "it is not repeated")
+        self.assertNotIn("exit code 0", self.show(entry)["attempts"][0]["outcome"])
+        self.queue("cancel", entry)
+        self.eventually(lambda: self.show(entry)["state"] == "canceled", "it never ends")
+
+    def test_the_script_of_the_page_runs(self):
+        page = (ROOT / "docs/howto/cards-and-clusters.md").read_text()
+        script = page.split("```sh sbatch\n")[1].split("```")[0]
+        for there, here in (("#SBATCH --gpus-per-task=1 --mem=60G", "#SBATCH --mem=1000M"), ("recipe.yaml", str(self.recipe("run", 4)))):
+            self.assertIn(there, script)
+            script = script.replace(there, here)
+        path = self.folder / "script.sh"
+        path.write_text(script)
+        self.environment["PATH"] = f"{PLIMSOLL.parent}:{os.environ['PATH']}"
+        done = subprocess.run(["sbatch", "--wait", f"--output={self.folder}/log", path], env=self.environment, text=True, capture_output=True, timeout=SECONDS)
+        self.assertEqual(done.returncode, 0, done.stderr + (self.folder / "log").read_text())
+        self.assertEqual(self.ranks("run"), 4)
 
 
 class WithoutSlurmTest(QueueTest):

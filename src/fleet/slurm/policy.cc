@@ -65,6 +65,26 @@ queue::AttemptState ended_by_memory() {
   return state;
 }
 
+queue::Need need_on_node(const queue::Need& need, int processes) {
+  queue::Need here = need;
+  here.host_bytes = need.host_bytes / need.processes * processes;
+  here.threads = std::max(1, need.threads / need.processes) * processes;
+  here.processes = processes;
+  if (need.devices > 0) here.devices = processes;
+  return here;
+}
+
+std::optional<Spread> spread_of(const queue::Machine& node, int nodes, const queue::Need& need) {
+  if (need.processes <= 1 || never_fits(node, need).empty()) return std::nullopt;
+  for (int on_node = need.processes - 1; on_node > 0; --on_node) {
+    if (!never_fits(node, need_on_node(need, on_node)).empty()) continue;
+    const int wanted = (need.processes + on_node - 1) / on_node;
+    if (wanted > nodes) return std::nullopt;
+    return Spread{wanted, (need.processes + wanted - 1) / wanted};
+  }
+  return std::nullopt;
+}
+
 double time_limit(double predicted_seconds, double stated_limit) {
   const double wanted = predicted_seconds > 0 ? std::max(900.0, 1.5 * predicted_seconds + 300) : stated_limit;
   return stated_limit > 0 ? std::min(wanted, stated_limit) : wanted;

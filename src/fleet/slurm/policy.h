@@ -21,6 +21,16 @@ struct GpuType {
   std::string model = {};  // as plans name it; empty: not known by its name
 };
 
+// The nodes of a job that runs on several, each with at most so many of the run's processes.
+struct Spread {
+  int nodes = 1, on_node = 1;
+};
+// For a run of several processes that no node has room for alone, over at most so many nodes like `node`; none
+// where there is no room for it, or where it needs no more than one.
+std::optional<Spread> spread_of(const queue::Machine& node, int nodes, const queue::Need& need);
+// The need of its processes on one node together.
+queue::Need need_on_node(const queue::Need& need, int processes);
+
 // The time limit of a job: predicted seconds and half as much again, a quarter of an hour at least.
 double time_limit(double predicted_seconds, double stated_limit);
 // Memory of a job: the run's, and what its supervisor takes in addition.

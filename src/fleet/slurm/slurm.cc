@@ -151,6 +151,7 @@ Nodes read_nodes(std::string_view text) {
     const auto mebibytes = whole_number(parts[1], kMostMiB), cores = whole_number(parts[2], kMostThreads);
     if (!mebibytes || !cores || *cores == 0 || *mebibytes * kMiB <= kSupervisorBytes) return;
     names.push_back(parts[0]);
+    ++found.count;
     const int64_t memory = *mebibytes * kMiB;
     const int threads = static_cast<int>(*cores);
     found.memory_bytes = std::max(found.memory_bytes, memory);
@@ -163,7 +164,8 @@ Nodes read_nodes(std::string_view text) {
 }
 
 std::vector<std::string> sbatch_words(const Submission& submission) {
-  std::vector<std::string> words = {"sbatch", "--parsable", "--nodes=1", "--ntasks=1",
+  std::vector<std::string> words = {"sbatch", "--parsable", "--nodes=" + std::to_string(submission.nodes),
+                                    "--ntasks=" + std::to_string(submission.tasks),
                                     // An attempt is one job: the queue decides what runs again.
                                     "--no-requeue", "--open-mode=append", "--job-name=" + submission.name,
                                     "--comment=" + submission.comment, "--output=" + submission.output,
@@ -172,14 +174,28 @@ std::vector<std::string> sbatch_words(const Submission& submission) {
                                     "--signal=B:TERM@" + std::to_string(kWarningSeconds)};
   if (submission.memory_bytes > 0)
     words.push_back(formatted("--mem={}M", (submission.memory_bytes + kMiB - 1) / kMiB));
-  if (submission.gpus > 0)
-    words.push_back(formatted("--gres=gpu:{}{}", submission.gpu_type.empty() ? "" : submission.gpu_type + ":",
-                              submission.gpus));
+  const std::string type = submission.gpu_type.empty() ? "" : submission.gpu_type + ":";
+  if (submission.tasks > 1) {
+    words.push_back("--ntasks-per-node=" + std::to_string(submission.tasks_on_node));
+    if (submission.gpus > 0) words.push_back(formatted("--gpus-per-task={}1", type));
+  } else if (submission.gpus > 0) {
+    words.push_back(formatted("--gres=gpu:{}{}", type, submission.gpus));
+  }
   if (submission.seconds > 0)
     words.push_back("--time=" + std::to_string(static_cast<int64_t>(std::ceil(submission.seconds / 60))));
   if (submission.nice > 0) words.push_back("--nice=" + std::to_string(submission.nice));
   if (submission.count > 1) words.push_back("--array=0-" + std::to_string(submission.count - 1));
   words.insert(words.end(), submission.options.begin(), submission.options.end());
+  return words;
+}
+
+// A step does not take over the processors of each task from its job. When one task ends badly the others are of no
+// use.
+std::vector<std::string> srun_words(const Submission& submission) {
+  std::vector<std::string> words = {"srun", "--mpi=pmix", "-K1",
+                                    "--ntasks=" + std::to_string(submission.tasks),
+                                    "--cpus-per-task=" + std::to_string(std::max(1, submission.threads))};
+  if (submission.gpus > 0) words.emplace_back("--gpus-per-task=1");
   return words;
 }
 

@@ -32,6 +32,7 @@ std::vector<Job> read_details(std::string_view text);
 
 // The largest node of a cluster, and all nodes together.
 struct Nodes {
+  int count = 0;
   int64_t memory_bytes = 0, total_bytes = 0;
   int threads = 0, total_threads = 0;
   int gpus = 0;
@@ -43,11 +44,13 @@ Nodes read_nodes(std::string_view text);
 struct Submission {
   std::string name, comment;
   std::string output;        // a file for what is printed before the command's own log is open
-  int64_t memory_bytes = 0;  // on the node; 0: the partition's default
-  int threads = 1;
-  int gpus = 0;
-  std::string gpu_type;  // empty: any
-  double seconds = 0;    // its time limit; 0: the partition's default
+  int64_t memory_bytes = 0;  // on each node; 0: the partition's default
+  int threads = 1;           // of each task
+  int gpus = 0;              // of the only task; of several, one each where it is above 0
+  int tasks = 1, nodes = 1;  // of several nodes a task for each process of the run
+  int tasks_on_node = 1;     // at most
+  std::string gpu_type;      // empty: any
+  double seconds = 0;        // its time limit; 0: the partition's default
   int nice = 0;
   size_t count = 1;                  // above 1: an array
   std::vector<std::string> options;  // of the user, in front of nothing but the script
@@ -56,6 +59,8 @@ std::vector<std::string> sbatch_words(const Submission& submission);
 
 // A shell script that becomes `program queue supervise FOLDER`, with the folder of its place in the array.
 std::string job_script(const std::string& program, const std::vector<std::string>& folders);
+// The words that start the processes of a run on the nodes of its job, in front of the run's own.
+std::vector<std::string> srun_words(const Submission& submission);
 // As a shell reads it back.
 std::string quoted(std::string_view word);
 

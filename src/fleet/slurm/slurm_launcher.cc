@@ -59,6 +59,7 @@ SlurmLauncher::SlurmLauncher(queue::Store& store, queue::WorkerOptions options, 
 queue::Machine SlurmLauncher::open() {
   const Nodes nodes = ask_for_nodes(slurm_);
   node_ = largest_of(nodes, slurm_);
+  nodes_ = nodes.count;
   return {nodes.total_bytes, nodes.total_threads, {}, "slurm"};
 }
 
@@ -264,7 +265,7 @@ void SlurmLauncher::start(std::vector<Entry>& entries) {
   refused_ = 0;
   std::vector<queue::Waiting> waiting;
   for (Entry& entry : entries)
-    if (entry.state == State::waiting && is_ready(store_, node_, entry))
+    if (entry.state == State::waiting && is_ready(store_, machine_for(entry), entry))
       waiting.push_back({entry.id, entry.priority, entry.seconds, entry.submitted, {}, entry.need, {}});
   queue::sort_by_rank(waiting, queue::clock_now());
   const size_t room = slurm_.most_jobs - std::min(slurm_.most_jobs, handed_.size());
@@ -306,32 +307,60 @@ std::vector<std::vector<int64_t>> SlurmLauncher::groups_of(std::vector<Entry>& e
   return groups;
 }
 
+bool SlurmLauncher::fits_cluster(const queue::Need& need) const {
+  return never_fits(node_, need).empty() || spread_of(node_, nodes_, need).has_value();
+}
+
+queue::Machine SlurmLauncher::machine_for(const Entry& entry) const {
+  const auto is_spread = [&](const queue::Need& need) { return spread_of(node_, nodes_, need).has_value(); };
+  const bool on_several =
+      is_spread(entry.need) || std::ranges::any_of(entry.smaller, [&](const queue::SmallerPlan& plan) {
+        return is_spread(with_plan(entry.need, plan));
+      });
+  if (!on_several) return node_;
+  queue::Machine all = node_;
+  all.host_bytes *= nodes_;
+  all.threads *= nodes_;
+  for (int node = 1; node < nodes_; ++node)
+    all.cards.insert(all.cards.end(), node_.cards.begin(), node_.cards.end());
+  return all;
+}
+
+// The plan for a type of GPU that there is, and where its own has no room on any node, nor on several, the fastest
+// that has. A budget of the host is that of a node.
+void SlurmLauncher::choose_plan(Entry& entry) const {
+  const std::vector<queue::SmallerPlan> plans = open_plans(machine_for(entry), entry);
+  const queue::Need before = entry.need;
+  entry.need = need_of_types(slurm_.gpus, entry.need, plans);
+  if (!fits_cluster(entry.need)) {
+    for (const queue::SmallerPlan& plan : plans) {
+      if (!fits_cluster(with_plan(entry.need, plan))) continue;
+      entry.need = with_plan(entry.need, plan);
+      entry.seconds = plan.seconds;
+      break;
+    }
+  }
+  const auto spread = spread_of(node_, nodes_, entry.need);
+  if (entry.need == before && entry.need.processes == 1) return;
+  queue::bind_to_plan(entry.words, entry.need, spread ? spread->on_node : 0);
+}
+
 void SlurmLauncher::submit_group(std::vector<Entry>& entries, const std::vector<int64_t>& ids) {
   std::vector<Entry*> group;
   for (const int64_t id : ids) {
     Entry& entry = *entry_of(entries, id);
     const bool begun = store_.begin(
-        id, {}, queue::clock_now(),
-        [&](Entry& found) {
-          if (const queue::Need there = need_of_types(slurm_.gpus, found.need, open_plans(node_, found));
-              there != found.need) {
-            found.need = there;
-            queue::bind_to_plan(found.words, found.need);
-          }
-          if (never_fits(node_, found.need).empty()) return;
-          for (const queue::SmallerPlan& plan : open_plans(node_, found)) {
-            if (!never_fits(node_, with_plan(found.need, plan)).empty()) continue;
-            found.need = with_plan(found.need, plan);
-            found.seconds = plan.seconds;
-            break;
-          }
-          queue::bind_to_plan(found.words, found.need);
-        },
-        queue::kJobToCome);
+        id, {}, queue::clock_now(), [&](Entry& found) { choose_plan(found); }, queue::kJobToCome);
     entry = store_.entry(id);
     if (!begun) continue;
     handed_[id] = {store_.attempt(id, entry.attempts).value_or(Attempt{}), std::nullopt, 0, 0, 0};
-    write_launch(launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds));
+    queue::Launch job =
+        launch_of(store_, entry, handed_.at(id).attempt, options_.program, options_.grace_seconds);
+    if (const Submission submission = submission_of({&entry}); submission.tasks > 1) {
+      const std::vector<std::string> srun = srun_words(submission);
+      job.words.insert(job.words.begin(), srun.begin(), srun.end());
+    }
+    write_launch(job);
     group.push_back(&entry);
   }
   // One of them was taken out in the meantime: places in an array are counted from its first id on.
@@ -349,9 +378,16 @@ Submission SlurmLauncher::submission_of(const std::vector<Entry*>& group) const 
   submission.comment = folder.string();
   // Next to each attempt's log: %a is a place in the array.
   submission.output = as_pattern(folder.string()) + (group.size() > 1 ? "/slurm-%a.out" : "/slurm.out");
-  submission.memory_bytes = job_memory(first.need.host_bytes);
-  submission.threads = first.need.threads;
+  const auto spread = spread_of(node_, nodes_, first.need);
+  const queue::Need on_node = spread ? need_on_node(first.need, spread->on_node) : first.need;
+  submission.memory_bytes = job_memory(on_node.host_bytes);
+  submission.threads = spread ? on_node.threads / spread->on_node : first.need.threads;
   submission.gpus = first.need.devices;
+  if (spread) {
+    submission.tasks = first.need.processes;
+    submission.nodes = spread->nodes;
+    submission.tasks_on_node = spread->on_node;
+  }
   // A cluster without the card that a run is planned for has others with as much memory.
   queue::Need of_any = first.need;
   of_any.card.clear();

@@ -67,6 +67,10 @@ class SlurmLauncher : public queue::Launcher {
   void hand_over(const std::vector<queue::Entry*>& group);
   void refuse(const std::vector<queue::Entry*>& group, const Answer& answer);
   [[nodiscard]] Submission submission_of(const std::vector<queue::Entry*>& group) const;
+  [[nodiscard]] bool fits_cluster(const queue::Need& need) const;
+  // The largest node, or of a run that has room on several alone, all of them as one.
+  [[nodiscard]] queue::Machine machine_for(const queue::Entry& entry) const;
+  void choose_plan(queue::Entry& entry) const;
   [[nodiscard]] double limit_of(const queue::Entry& entry) const;
   void say_once(const std::string& problem);
 
@@ -74,6 +78,7 @@ class SlurmLauncher : public queue::Launcher {
   queue::WorkerOptions options_;
   SlurmOptions slurm_;
   queue::Machine node_;
+  int nodes_ = 0;
   std::map<int64_t, Handed> handed_;  // by entry
   queue::LogReadings readings_;
   double requested_ = 0, settled_ = 0, refused_ = 0;  // when

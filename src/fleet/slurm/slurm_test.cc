@@ -61,6 +61,7 @@ TEST(Slurm, KnowsItsLargestNode) {
   EXPECT_EQ(found.memory_bytes, 64000 * kMiB);
   EXPECT_EQ(found.total_bytes, 100000 * kMiB) << "a node of two partitions is one node";
   EXPECT_EQ(found.threads, 32);
+  EXPECT_EQ(found.count, 3);
   EXPECT_EQ(found.total_threads, 50);
   EXPECT_EQ(found.gpus, 4);
 }
@@ -96,6 +97,41 @@ TEST(Slurm, AsksForWhatARunNeeds) {
   EXPECT_THAT(words, Contains(std::string("--gres=gpu:2")));
   for (const std::string& word : words)
     EXPECT_THAT(word, Not(testing::AnyOf(HasSubstr("--time"), HasSubstr("--mem"))));
+}
+
+TEST(Slurm, ARunOfSeveralProcessesIsOneTaskWhereANodeHasRoomForItAndElseATaskForEach) {
+  queue::Machine node{100, 8, {{"gpu0", 90}, {"gpu1", 90}}};
+  EXPECT_FALSE(spread_of(node, 9, {2, 80, 60, 2, "", 2})) << "one node has room";
+  EXPECT_FALSE(spread_of(node, 9, {5, 80, 60, 5})) << "a command";
+  auto spread = spread_of(node, 9, {5, 80, 100, 10, "", 5});
+  ASSERT_TRUE(spread) << "two cards of each node";
+  EXPECT_EQ(spread->nodes, 3);
+  EXPECT_EQ(spread->on_node, 2);
+  EXPECT_FALSE(spread_of(node, 2, {5, 80, 100, 10, "", 5})) << "there are only two nodes";
+  EXPECT_FALSE(spread_of(node, 9, {3, 95, 60, 3, "", 3})) << "no card has so much";
+  spread = spread_of(node, 9, {0, 0, 240, 4, "", 4});
+  ASSERT_TRUE(spread) << "memory of one for each node";
+  EXPECT_EQ(spread->nodes, 4);
+  EXPECT_EQ(spread->on_node, 1);
+  spread = spread_of(node, 9, {0, 0, 40, 12, "", 4});
+  ASSERT_TRUE(spread) << "three threads for each";
+  EXPECT_EQ(spread->nodes, 2);
+  EXPECT_EQ(need_on_node({0, 0, 40, 12, "", 4}, 2), (queue::Need{0, 0, 20, 6, "", 2}));
+
+  Submission submission;
+  submission.threads = 3;
+  submission.gpus = 5;
+  submission.gpu_type = "a100";
+  submission.tasks = 5;
+  submission.nodes = 3;
+  submission.tasks_on_node = 2;
+  const std::vector<std::string> words = sbatch_words(submission);
+  for (const char* word :
+       {"--nodes=3", "--ntasks=5", "--ntasks-per-node=2", "--cpus-per-task=3", "--gpus-per-task=a100:1"})
+    EXPECT_THAT(words, Contains(std::string(word)));
+  for (const std::string& word : words) EXPECT_THAT(word, Not(HasSubstr("--gres")));
+  EXPECT_EQ(srun_words(submission), (std::vector<std::string>{"srun", "--mpi=pmix", "-K1", "--ntasks=5",
+                                                              "--cpus-per-task=3", "--gpus-per-task=1"}));
 }
 
 TEST(Slurm, ScriptsHoldNamesOfAllKinds) {

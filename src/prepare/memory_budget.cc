@@ -58,6 +58,35 @@ void refuse_host_budget(const Recipe::Memory& memory) {
                 together(memory)));
 }
 
+std::string device_numbers(int64_t count) { return count == 1 ? "0" : formatted("0 to {}", count - 1); }
+
+// Sizes by rank: one for each rank that there is, of devices with memory of their own.
+void require_each_device(const Recipe& recipe) {
+  const MemoryLimit& limit = recipe.memory.device;
+  if (limit.each.empty()) return;
+  if (recipe.device != DeviceChoice::emulated && !recipe.is_of_card())
+    throw UsageError(
+        "memory.device: on CPUs all processes of a machine share one memory, so one size is their budget: state "
+        "that (--memory 36GiB), or a size for each of several GPUs (--device cuda)");
+  for (const auto& [rank, bytes] : limit.each)
+    if (rank >= recipe.devices)
+      throw UsageError(formatted(
+          "memory.device: {}: there is no device {}, as devices is {} ({}); state devices: {} (--devices {}), "
+          "or leave it out",
+          rank, rank, recipe.devices, device_numbers(recipe.devices), rank + 1, rank + 1));
+  for (int64_t rank = 0; rank < recipe.devices; ++rank)
+    if (!limit.each.contains(rank))
+      throw UsageError(
+          formatted("memory.device: device {} of {} has no size: state one for each (devices {})", rank,
+                    recipe.devices, device_numbers(recipe.devices)));
+}
+
+// "12.0 GiB", or of unlike devices "12.0 GiB, the least of 2 devices".
+std::string stated_bytes(const MemoryLimit& limit) {
+  return format_bytes(limit.bytes) +
+         (limit.each.size() > 1 ? formatted(", the least of {} devices", limit.each.size()) : "");
+}
+
 void require_card_size(const Recipe::Memory& memory) {
   if (memory.device.kind == Kind::bytes) return;
   throw UsageError(
@@ -85,7 +114,7 @@ void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& ca
   if (!card) {
     require_card_size(memory);
     budget.device_bytes = memory.device.bytes;
-    budget.device_source = "memory.device: " + format_bytes(memory.device.bytes);
+    budget.device_source = "memory.device: " + stated_bytes(memory.device);
     return;
   }
   const PlannedCard& planned = *card;
@@ -123,6 +152,16 @@ std::optional<OffloadParts> tier_parts(const std::string& tier, bool divides) {
 
 }  // namespace
 
+std::vector<std::string> unused_memory_notes(const Recipe& recipe) {
+  std::vector<std::string> notes;
+  const MemoryLimit& limit = recipe.memory.device;
+  for (const auto& [rank, bytes] : limit.each)
+    if (bytes > limit.bytes)
+      notes.push_back(formatted("device {}: {} of {} stay unused, since all ranks have one layout", rank,
+                                format_bytes(bytes - limit.bytes), format_bytes(bytes)));
+  return notes;
+}
+
 void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget) {
   budget.device_free_bytes = free_bytes;
   if (!is_open || free_bytes >= budget.device_bytes.value_or(0)) return;
@@ -143,6 +182,7 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card,
   FreeMemory usable{free.bytes + process_memory().held, free.source};
   if (least_free > 0 && least_free < usable.bytes) usable = {least_free, "the least of the nodes"};
   Budget budget;
+  require_each_device(recipe);
   budget.free_bytes = usable.bytes;
   const int64_t sharing = devices_of_node(recipe, nodes, on_node);
   budget.sharing = sharing;
@@ -162,7 +202,9 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card,
   }
   refuse_host_budget(memory);
   budget.of_free = memory.device.kind != Kind::bytes;
-  budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent) / sharing;
+  // Sizes by rank (of emulated cards) are of each already.
+  budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent) /
+                         (memory.device.each.empty() ? sharing : 1);
   budget.free_bytes /= sharing;
   budget.device_source = limit_source("memory", memory.device, usable);
   budget.device_source += shared_words(recipe.devices, nodes, sharing);

@@ -19,6 +19,9 @@ namespace plimsoll {
 Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes = 1,
                    int64_t on_node = 0, int64_t least_free = 0);
 
+// A line for each device of which a stated budget leaves a part unused, as all ranks have the layout of the least.
+std::vector<std::string> unused_memory_notes(const Recipe& recipe);
+
 // Limits the arena to the free memory of a GPU: an open budget takes that instead, a stated one stays, and
 // what it gives too much is refused when the run starts.
 void limit_to_free(bool is_open, int64_t free_bytes, Budget& budget);

@@ -22,6 +22,17 @@ Option memory_limit(std::string key, Field field, std::string meaning) {
       [](const MemoryLimit& limit) { return print(limit); });
 }
 
+Option memory_device() {
+  return make(
+      "memory.device", FIELD(memory.device),
+      "auto, a share such as 80%, a size such as 8GiB, or a size for each of several GPUs such as {0: 24GiB, "
+      "1: 12GiB}",
+      "memory budget, a limit on peak memory: of the whole process on a CPU, of GPU memory otherwise. `memory: "
+      "8GiB` sets it too. Of several GPUs that are unlike the least counts, since all processes have one layout",
+      [](const Node& node, Folder) { return read_device_limit(node); },
+      [](const MemoryLimit& limit) { return print(limit); });
+}
+
 std::optional<RecomputePoint> read_point(std::string_view text) {
   for (int i = 0; i < kNumRecomputePoints; ++i)
     if (const auto point = static_cast<RecomputePoint>(i); text == to_string(point)) return point;
@@ -220,9 +231,7 @@ Option memory_shard() {
 
 std::vector<Option> memory_options() {
   return {
-      memory_limit("memory.device", FIELD(memory.device),
-                   "memory budget, a limit on peak memory: of the whole process on a CPU, of GPU memory "
-                   "otherwise. `memory: 8GiB` sets it too"),
+      memory_device(),
       memory_gpu(),
       memory_limit("memory.host", FIELD(memory.host),
                    "host memory budget of a run on a GPU; refused on a CPU, where memory.device is the "

@@ -36,12 +36,14 @@ enum class SaveFormat : uint8_t { automatic };
 // An integer key for which `auto` is allowed stores it as 0.
 inline constexpr int64_t kAuto = 0;
 
-// A limit on memory: whatever is free, a share of what is free, or a stated size (which is taken as it is).
+// A limit on memory: whatever is free, a share of what is free, or a stated size (which is taken as it is). Of unlike
+// devices sizes are stated one by one; all ranks have one layout, so the least of them is the limit.
 struct MemoryLimit {
   enum class Kind : uint8_t { automatic, percent, bytes };
   Kind kind = Kind::automatic;
-  double percent = 0.0;  // of what is free, when kind is percent
-  int64_t bytes = 0;     // when kind is bytes
+  double percent = 0.0;                  // of what is free, when kind is percent
+  int64_t bytes = 0;                     // when kind is bytes
+  std::map<int64_t, int64_t> each = {};  // bytes by the rank whose device it is; `bytes` is the least of them
   friend bool operator==(const MemoryLimit&, const MemoryLimit&) = default;
 };
 

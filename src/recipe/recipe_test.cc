@@ -8,6 +8,7 @@
 #include "recipe/effective.h"
 #include "recipe/load/load.h"
 #include "recipe/option.h"
+#include "recipe/values.h"
 
 namespace plimsoll {
 namespace {
@@ -98,6 +99,23 @@ TEST(Recipe, a_share_of_nothing_needs_no_unit) {
   EXPECT_EQ(read_with("memory: {tie: 0}").memory.tie_percent, 0.0);
   EXPECT_EQ(read_with("memory: {tie: 0.5%, headroom: 0}").memory.headroom_percent, 0.0);
   EXPECT_THROW(read_with("memory: {tie: 1}"), UsageError);  // 1 % or all of it?
+}
+
+TEST(Recipe, sizes_of_unlike_devices_are_stated_one_by_one_and_the_least_counts) {
+  const auto limit = [](const std::string& text) {
+    return read_with("memory: {device: " + text + "}").memory.device;
+  };
+  const MemoryLimit two = limit("{0: 24GiB, 1: 12GiB}");
+  EXPECT_EQ(two.kind, MemoryLimit::Kind::bytes);
+  EXPECT_EQ(two.bytes, int64_t{12} << 30);
+  EXPECT_EQ(two.each, (std::map<int64_t, int64_t>{{0, int64_t{24} << 30}, {1, int64_t{12} << 30}}));
+  EXPECT_EQ(print(two).dump(), R"({"0":"24GiB","1":"12GiB"})");
+  EXPECT_EQ(limit(print(two).dump()), two);
+  EXPECT_TRUE(limit("12GiB").each.empty());
+  for (const std::string bad : {"{}", "{0: auto}", "{0: 80%}", "{a: 24GiB}", "{-1: 24GiB}", "{0x1: 24GiB}",
+                                "{0: {1: 2GiB}}", "[24GiB, 12GiB]"})
+    EXPECT_THROW(limit(bad), UsageError) << bad;
+  EXPECT_THROW(read_with("memory: {host: {0: 24GiB}}"), UsageError);
 }
 
 TEST(Recipe, levels_of_recomputation_are_written_as_they_are_read) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -86,6 +87,20 @@ std::optional<MemoryLimit> read_memory_limit(const Node& node) {
   if (percent && *percent > 0.0) return MemoryLimit{MemoryLimit::Kind::percent, *percent, 0};
   if (const auto bytes = read_bytes(node)) return MemoryLimit{MemoryLimit::Kind::bytes, 0.0, *bytes};
   return std::nullopt;
+}
+
+std::optional<MemoryLimit> read_device_limit(const Node& node) {
+  if (node.kind != Node::Kind::map) return read_memory_limit(node);
+  MemoryLimit limit{MemoryLimit::Kind::bytes, 0.0, std::numeric_limits<int64_t>::max()};
+  for (const Node& item : node.items) {
+    int64_t rank = 0;
+    const auto [end, error] = std::from_chars(item.key.data(), item.key.data() + item.key.size(), rank);
+    const bool is_rank = error == std::errc() && end == item.key.data() + item.key.size() && rank >= 0;
+    const auto bytes = read_bytes(item);
+    if (!is_rank || !bytes || !limit.each.emplace(rank, *bytes).second) return std::nullopt;
+    limit.bytes = std::min(limit.bytes, *bytes);
+  }
+  return limit.each.empty() ? std::nullopt : std::optional(std::move(limit));
 }
 
 namespace {
@@ -255,7 +270,10 @@ Json print(const MemoryLimit& limit) {
     case MemoryLimit::Kind::bytes:
       break;
   }
-  return print_bytes(limit.bytes);
+  if (limit.each.empty()) return print_bytes(limit.bytes);
+  Json each = Json::object();
+  for (const auto& [rank, bytes] : limit.each) each[std::to_string(rank)] = print_bytes(bytes);
+  return each;
 }
 
 Json print(const std::vector<TrainSource>& sources) {

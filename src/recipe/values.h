@@ -32,6 +32,8 @@ std::optional<std::string> read_text(const Node& node);
 std::optional<double> read_percent(const Node& node);
 std::optional<int64_t> read_bytes(const Node& node);
 std::optional<MemoryLimit> read_memory_limit(const Node& node);
+// The same, or {0: 24GiB, 1: 12GiB}: the sizes of devices that are unlike, by their ranks.
+std::optional<MemoryLimit> read_device_limit(const Node& node);
 std::optional<EvalSource> read_eval_source(const Node& node, const std::filesystem::path& folder);
 std::optional<Warmup> read_warmup(const Node& node);
 std::optional<Every> read_every(const Node& node);

@@ -105,6 +105,7 @@ RunInput prepare_run(const Recipe& given, const RunOptions& options) {
   // A run that was begun so continues.
   if (!options.resume || !latest_checkpoint(*requested.output)) require_base(requested);
   if (const std::string note = random_base_note(requested); !note.empty()) notes.push_back("note    " + note);
+  for (const std::string& note : unused_memory_notes(requested)) notes.push_back("note    " + note);
   RunInput run = options.ranks->together([&] { return begin_run(requested, options, std::move(notes)); });
   watch_run(*options.ranks, run);
   return run;

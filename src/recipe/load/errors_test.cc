@@ -56,7 +56,8 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
             "message_content, chosen, rejected, margin, sentence, sentence2, label");
   EXPECT_EQ(
       error_of("memory: {device: 8 apples}"),
-      "q.yaml:2: memory.device: expected auto, a share such as 80% or a size such as 8GiB, found '8 apples'");
+      "q.yaml:2: memory.device: expected auto, a share such as 80%, a size such as 8GiB, or a size for each of several "
+      "GPUs such as {0: 24GiB, 1: 12GiB}, found '8 apples'");
   for (const char* wrong : {"batch: {micro: half}",
                             "optimizer: {betas: [0.9]}",
                             "optimizer: {betas: 0.9}",

@@ -209,6 +209,7 @@ DataSet read_entry(const Layer& layer, const Node& entry) {
                   "ds_type",
                   "data_files",
                   "split",
+                  "train_on_split",
                   "name",
                   "field",
                   "chat_template",
@@ -232,7 +233,7 @@ DataSet read_entry(const Layer& layer, const Node& entry) {
   const bool has_files = files != nullptr && !is_off(*files);
   const std::string loader = path.empty() ? text_of(entry, "ds_type") : path;
   if (path.empty() && !(has_files && is_loader(loader))) refuse("datasets: an entry has no path");
-  const std::string split = text_of(entry, "split", "train");
+  const std::string split = text_of(entry, "split", text_of(entry, "train_on_split", "train"));
   if (has_files && is_loader(loader))
     list_files(layer, *files, split, set);
   else

@@ -144,7 +144,13 @@ void emit_sets(Layer& layer, const std::string& key, const std::vector<DataSet>&
     layer.emit("data.columns", columns, {&said});
   }
   for (const DataSet& one : sets)
-    if (!one.missing.empty()) return layer.refuse(said, one.missing, key);
+    if (!one.missing.empty())
+      return layer.refuse(
+          said,
+          key == "data.eval"
+              ? formatted("rows to evaluate on (--set data.eval=FILE names others): {}", one.missing)
+              : one.missing,
+          key);
   const Node sources = sources_node(said, sets);
   if (key == "data.eval" && sources.kind == Node::Kind::list)
     return layer.refuse(said, "evaluation reads one file or folder", key);

@@ -14,6 +14,7 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
@@ -277,24 +278,20 @@ TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
   EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\n"), 24);
   EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\nworld_size: 6\n"), 24);
   EXPECT_EQ(batch("num_processes: 6\nnum_machines: 3\n"), 24);  // accelerate's is of all machines
-  EXPECT_EQ(recipe(kAxolotlRun +
-                   "micro_batch_size: 2\nworld_size: 8\ntensor_parallel_size: 2\ncontext_parallel_size: "
-                   "2\n")
-                .batch.effective,
-            4);
+  Overrides divided;
+  divided.sets = {"memory.shard=weights"};
+  const auto divided_batch = [&](const std::string& text) {
+    return load(kAxolotlRun + "micro_batch_size: 2\n" + text, divided).recipe.batch.effective;
+  };
+  EXPECT_EQ(divided_batch("world_size: 8\ntensor_parallel_size: 2\ncontext_parallel_size: 2\n"), 4);
   EXPECT_EQ(recipe("model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\nray_num_workers: 4\n")
                 .batch.effective,
             8);
   EXPECT_EQ(recipe(kAxolotlRun + "micro_batch_size: 2\nray_num_workers: 4\n").batch.effective, 2);
   EXPECT_EQ(recipe(kAxolotlRun + "micro_batch_size: 2\nuse_ray: true\nray_num_workers: 4\n").batch.effective,
             8);
-  EXPECT_EQ(
-      recipe(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 2\ndp_replicate_size: 3\n").batch.effective,
-      12);
-  EXPECT_EQ(
-      recipe(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4\ntensor_parallel_size: 2\nworld_size: 8\n")
-          .batch.effective,
-      8);
+  EXPECT_EQ(divided_batch("dp_shard_size: 2\ndp_replicate_size: 3\n"), 12);
+  EXPECT_EQ(divided_batch("dp_shard_size: 4\ntensor_parallel_size: 2\nworld_size: 8\n"), 8);
   EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4\nworld_size: 3\n"),
               HasSubstr("says 4 processes, 'world_size: 3' 3"));
   EXPECT_THAT(error_of("model: m\nbatch_size: 4\nnproc_per_node: 2\nnnodes: 3\nworld_size: 5\n"),
@@ -308,6 +305,70 @@ TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
   EXPECT_THAT(error_of(kAxolotlRun + "micro_batch_size: 2\ndp_shard_size: 4000000000\n"
                                      "dp_replicate_size: 4000000000\n"),
               HasSubstr("1,000,000"));
+}
+
+TEST_F(RealFiles, shards_of_a_mesh_divide_the_weights_and_other_meshes_are_refused) {
+  const std::string axolotl = kAxolotlRun + "micro_batch_size: 2\n";
+  const LoadedRecipe sharded = load(axolotl + "dp_shard_size: 4\n");
+  EXPECT_EQ(sharded.recipe.batch.effective, 8);
+  EXPECT_EQ(sharded.recipe.memory.shard, ShardStage::weights);
+  EXPECT_EQ(recipe(axolotl + "dp_replicate_size: 4\n").memory.shard, Recipe{}.memory.shard);
+  EXPECT_EQ(recipe(axolotl + "dp_shard_size: 1\ntensor_parallel_size: 1\n").batch.effective, 2);
+  EXPECT_THAT(error_of(axolotl + "dp_shard_size: 2\ndp_replicate_size: 3\n"), HasSubstr("HYBRID_SHARD"));
+  EXPECT_THAT(
+      error_of("model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\n"
+               "batch_size: 4\nnproc_per_node: 4\ndata_parallel_replicate_dim: 2\n"),
+      HasSubstr("HYBRID_SHARD"));
+  const std::string factory = "model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\n";
+  const std::string tune = "model: m\nbatch_size: 4\nnproc_per_node: 4\n";
+  for (const auto& [text, key] :
+       {std::pair{axolotl + "tensor_parallel_size: 2\nworld_size: 4\n", "tensor_parallel_size"},
+        {axolotl + "context_parallel_size: 2\nworld_size: 4\n", "context_parallel_size"},
+        {axolotl + "sequence_parallel_degree: 2\nworld_size: 4\n", "sequence_parallel_degree"},
+        {factory + "sequence_parallel_size: 2\nworld_size: 4\n", "sequence_parallel_size"},
+        {tune + "tensor_parallel_dim: 2\n", "tensor_parallel_dim"},
+        {tune + "context_parallel_dim: 2\n", "context_parallel_dim"},
+        {kTrl + "parallelism_config: {tp_size: 2}\nworld_size: 4\n", "parallelism_config_tp_size"}})
+    EXPECT_THAT(error_of(text), AllOf(HasSubstr(key), HasSubstr("devices that share a layer or a sequence")))
+        << text;
+  EXPECT_EQ(
+      recipe(kTrl + "per_device_train_batch_size: 2\nparallelism_config: {dp_shard_size: 4}\n").memory.shard,
+      ShardStage::weights);
+  write("acc.yaml",
+        "{num_processes: 8, use_parallelism_config: true, parallelism_config: "
+        "{parallelism_config_dp_shard_size: 4, parallelism_config_dp_replicate_size: 2}}");
+  EXPECT_THAT(error_of(kTrl + "accelerate_config: acc.yaml\n"), HasSubstr("HYBRID_SHARD"));
+}
+
+TEST_F(RealFiles, a_batch_that_processes_split_among_them_is_refused) {
+  EXPECT_THAT(error_of(kTrl + "split_batches: true\n"), HasSubstr("a batch that the processes split"));
+  EXPECT_THAT(error_of(kTrl + "accelerator_config: {split_batches: true, dispatch_batches: false}\n"),
+              HasSubstr("a batch that the processes split"));
+  EXPECT_EQ(error_of(kTrl + "accelerator_config: {split_batches: false, dispatch_batches: true}\n"),
+            "no error");
+}
+
+TEST_F(RealFiles, adapters_of_llama_factory_are_in_bf16_whether_it_is_off_or_not_said) {
+  const std::string lora = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\n";
+  EXPECT_EQ(recipe(lora).precision, recipe(lora + "bf16: true\n").precision);
+  EXPECT_EQ(recipe(lora + "bf16: false\n").precision, recipe(lora + "bf16: true\n").precision);
+  EXPECT_NE(recipe("model_name_or_path: m\nstage: sft\nfinetuning_type: full\nbf16: false\n").precision,
+            recipe(lora).precision);
+}
+
+TEST_F(RealFiles, keys_that_change_nothing_are_noted) {
+  EXPECT_THAT(notes(load(kAxolotlRun + "lora_fan_in_fan_out: true\n")),
+              Contains("lora_fan_in_fan_out: true"));
+  EXPECT_THAT(notes(load(kTrl + "should_log: true\npad_to_max_length: true\n")),
+              AllOf(Contains("should_log: true"), Contains("pad_to_max_length: true")));
+  EXPECT_THAT(error_of("base_model: m\nadapter: ia3\nlora_r: 8\nmicro_batch_size: 2\n"),
+              HasSubstr("adapter: 'ia3' is not known here"));
+  EXPECT_THAT(error_of(kAxolotlRun + "max_packed_sequence_len: 512\n"),
+              HasSubstr("sample_packing: true packs whole rows"));
+  EXPECT_EQ(error_of(kAxolotlRun + "datasets: [{path: a.jsonl, type: alpaca, train_on_split: train}]\n"),
+            "no error");
+  EXPECT_THAT(error_of(kTrl + "eval_strategy: steps\ndataset_name: some/rows\n"),
+              HasSubstr("rows to evaluate on (--set data.eval=FILE names others)"));
 }
 
 TEST_F(RealFiles, a_batch_of_one_process_is_noted_until_their_number_is_said) {

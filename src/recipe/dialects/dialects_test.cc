@@ -279,7 +279,8 @@ TEST_F(Dialects, names_inside_of_messages_are_read_or_refused) {
 
 TEST_F(Dialects, templates_of_llama_factory_are_its_own) {
   for (const char* name : {"default", "empty", "gemma", "gemma2", "granite3", "llama2", "llama3", "ministral",
-                           "mistral", "openchat-3.6", "phi", "qwen", "qwen3", "qwen3_nothink", "vicuna"})
+                           "mistral", "openchat-3.6", "phi", "qwen", "qwen3", "qwen3_5", "qwen3_5_nothink",
+                           "qwen3_6", "qwen3_nothink", "vicuna"})
     EXPECT_EQ(
         recipe(std::string("model_name_or_path: m\nstage: sft\ntemplate: ") + name + "\n").data.chat_template,
         std::string("llama-factory/") + name);

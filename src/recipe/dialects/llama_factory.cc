@@ -76,20 +76,21 @@ void read_tags(const Node& entry, DataSet& set, const std::string& where) {
   name_messages(text_of(given, "role_tag", "from"), text_of(given, "content_tag", "value"), set);
 }
 
-// Two answers, a message each with a conversation, or texts with an instruction; other columns that an
-// instruction may have are not supported here.
+// Two answers, a message each with a conversation, or texts with an instruction and its input; systems and histories
+// next to an instruction are not supported here.
 void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::string& where,
                   const std::string& name) {
   const Node* columns = find_node(entry, "columns");
   if (is_alpaca && columns == nullptr)
-    refuse(where +
-           ": rows of preferences (ranking) name their columns prompt, chosen and rejected; inputs (query) "
-           "beside instructions are not read");
+    refuse(where + ": rows of preferences (ranking) name their columns prompt, query, chosen and rejected");
   const Node none;
   const Node& given = columns != nullptr ? *columns : none;
   const char* before = is_alpaca ? "prompt" : "messages";
-  refuse_unknown(given, {before, "chosen", "rejected"}, name + ".columns");
+  std::vector<std::string> known = {before, "chosen", "rejected"};
+  if (is_alpaca) known.emplace_back("query");
+  refuse_unknown(given, known, name + ".columns");
   set.format = "preference";
+  if (const std::string query = text_of(given, "query"); !query.empty()) set.columns["input"] = query;
   set.columns["prompt"] = text_of(given, before, is_alpaca ? "instruction" : "conversations");
   set.columns["chosen"] = text_of(given, "chosen", "chosen");
   set.columns["rejected"] = text_of(given, "rejected", "rejected");
@@ -205,13 +206,16 @@ std::vector<DataSet> read_llama_factory(const Layer& layer, const Said& names) {
 
 // The token that ends a text in pre-training: the template replaces the tokenizer's (template.py:
 // fix_special_tokens, and processor/pretrain.py for llama3).
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kReplacedEnds = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kReplacedEnds = {
     {{"llama3", "<|end_of_text|>"},
      {"chatml", "<|im_end|>"},
      {"chatml_de", "<|im_end|>"},
      {"mimo", "<|im_end|>"},
      {"qwen", "<|im_end|>"},
      {"qwen3", "<|im_end|>"},
+     {"qwen3_5", "<|im_end|>"},
+     {"qwen3_5_nothink", "<|im_end|>"},
+     {"qwen3_6", "<|im_end|>"},
      {"qwen3_nothink", "<|im_end|>"},
      {"gemma", "<end_of_turn>"},
      {"phi", "<|end|>"},
@@ -223,7 +227,7 @@ namespace {
 
 // data/template.py: of these names the templates differ from others in what becomes of images alone.
 std::string of_texts(const std::string& name) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kSame = {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 18> kSame = {
       {{"gemma3", "gemma"},
        {"gemma3n", "gemma"},
        {"llava", "vicuna"},
@@ -235,9 +239,6 @@ std::string of_texts(const std::string& name) {
        {"ministral3", "ministral"},
        {"mllama", "llama3"},
        {"pixtral", "ministral"},
-       {"qwen3_5", "qwen3"},
-       {"qwen3_5_nothink", "qwen3_nothink"},
-       {"qwen3_6", "qwen3"},
        {"qwen3_omni", "qwen3"},
        {"qwen3_omni_nothink", "qwen3_nothink"},
        {"qwen3_vl", "qwen3"},
@@ -257,7 +258,9 @@ void combine_thinking(Layer& layer) {
   const Said* thinking = layer.part("@thinking");
   const Said* name = layer.part("@template");
   const std::string text = name == nullptr ? "" : of_texts(name->value.text);
-  const bool thinks = text == "qwen3" || text == "deepseek3" || text == "deepseekr1" || text == "mimo";
+  constexpr std::array<std::string_view, 6> kThink = {"qwen3",     "qwen3_5",    "qwen3_6",
+                                                      "deepseek3", "deepseekr1", "mimo"};
+  const bool thinks = std::find(kThink.begin(), kThink.end(), text) != kThink.end();
   if (!is_true(thinking) && thinks)
     layer.refuse(*thinking,
                  "'false': answers without thoughts do not exist here as an option; template: "

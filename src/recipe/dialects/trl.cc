@@ -1,17 +1,23 @@
 // TRL and the alignment-handbook: data sets by name, mixtures, inline templates (TRL 1.16.0:
 // trl/scripts/utils.py, trl/scripts/sft.py; alignment-handbook: src/alignment/data.py, configs.py).
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "base/strings.h"
 #include "recipe/dialects/data_set.h"
+#include "recipe/hub.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
 
 namespace plimsoll {
 namespace {
+
+namespace fs = std::filesystem;
 
 // A list of {path, name, split} of TRL or {id, config, split, weight} of the handbook.
 std::vector<DataSet> read_list(const Layer& layer, const Node& list) {
@@ -103,6 +109,36 @@ void combine_dataset_arguments(Layer& layer, bool is_mixture) {
     layer.ignore(*system, "off, as here", true);
 }
 
+// A whole number of a JSON file of the model's folder; nothing where file or number are missing.
+std::optional<int64_t> number_in(const Layer& layer, const Node& at, const fs::path& file,
+                                 std::initializer_list<const char*> keys) {
+  const auto read = read_whole(layer, at, file);
+  for (const char* key : keys) {
+    const Node* node = read ? find_node(*read, key) : nullptr;
+    if (const auto number = node == nullptr ? std::nullopt : read_foreign_whole(*node)) return number;
+  }
+  return std::nullopt;
+}
+
+// run_clm.py without block_size: as long as the tokenizer takes, or 1,024 where the model takes less than that.
+std::optional<int64_t> usual_block(const Layer& layer) {
+  const Node* model = layer.given("model");
+  const Located located = locate_on_hub(
+      "model", model != nullptr ? *model : scalar_at(Node{}, layer.before().model), layer.source().folder);
+  const fs::path folder = layer.source().folder / located.node.text;
+  std::error_code ignored;
+  if (!fs::exists(folder / "config.json", ignored)) return std::nullopt;
+  constexpr int64_t kUsual = 1024;
+  const auto positions =
+      number_in(layer, located.node, folder / "config.json", {"max_position_embeddings", "n_positions"});
+  const auto length =
+      fs::exists(folder / "tokenizer_config.json", ignored)
+          ? number_in(layer, located.node, folder / "tokenizer_config.json", {"model_max_length"})
+          : std::nullopt;
+  if (length && *length > 0 && (!positions || *length <= *positions)) return *length;
+  return positions && *positions > 0 ? std::min(kUsual, *positions) : kUsual;
+}
+
 // transformers' run_clm.py joins all texts and cuts them into blocks. Other scripts may mean another thing by
 // the key.
 void combine_blocks(Layer& layer) {
@@ -110,11 +146,17 @@ void combine_blocks(Layer& layer) {
   const std::string script = own_script(layer);
   const bool is_clm = script == "run_clm.py" || script == "run_clm_no_trainer.py";
   if (block == nullptr) {
-    if (is_clm && layer.says({kProgramPart}))
+    if (!is_clm || !layer.says({kProgramPart})) return;
+    const Said& program = *layer.part(kProgramPart);
+    layer.emit("task", "pretrain", {&program});
+    layer.emit("data.packing", "joined", {&program});
+    if (const auto length = usual_block(layer))
+      layer.emit("data.max_length", std::to_string(*length), {&program});
+    else
       layer.refuse_until_later(
-          *layer.part(kProgramPart),
-          "joins texts and cuts them into blocks, whose length the command leaves to the "
-          "tokenizer: --set block_size=N says it",
+          program,
+          "joins texts and cuts them into blocks, whose length the command leaves to the tokenizer of a model that "
+          "this machine lacks: --set block_size=N says it",
           "data.max_length");
     return;
   }

@@ -266,7 +266,7 @@ class Command {
   void accelerate_option(const std::string& name, const std::string& value, int line) {
     if (name == "num_processes" || name == "num_machines") say_count(name, value, line);
     if (name == "mixed_precision" || name == "gradient_accumulation_steps" || name == "gradient_clipping" ||
-        name == "zero_stage")
+        name == "zero_stage" || name.starts_with("parallelism_config_"))
       say(name, value, line);
     if (name == "config_file") say("accelerate_config", value, line);
     if (name == "deepspeed_config_file") say("deepspeed", value, line);

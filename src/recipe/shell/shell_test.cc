@@ -177,6 +177,58 @@ TEST_F(ShellScripts, a_script_of_several_trainings_or_none_is_refused) {
               HasSubstr("is a script that starts no training"));
 }
 
+TEST_F(ShellScripts, trainings_by_the_same_recipe_in_branches_are_one) {
+  write("q.yaml", "model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\nlearning_rate: 1e-4\n");
+  const std::string branches =
+      "if [ -n \"$MORE\" ]; then\n  llamafactory-cli train q.yaml\nelse\n  llamafactory-cli train q.yaml\nfi\n";
+  EXPECT_DOUBLE_EQ(recipe(branches).optimizer.lr, 1e-4);
+  write("r.yaml", "model_name_or_path: m\nstage: sft\nlearning_rate: 1e-5\n");
+  EXPECT_THAT(error_of("llamafactory-cli train q.yaml\nllamafactory-cli train r.yaml\n"),
+              HasSubstr("starts 2 trainings"));
+}
+
+TEST_F(ShellScripts, the_folder_of_the_script_is_known) {
+  write("scripts/here.jsonl", "{}");
+  for (const char* folder : {"$(dirname \"$0\")", "$(cd \"$(dirname \"${BASH_SOURCE[0]}\")\" && pwd)",
+                             "$(realpath $(dirname $0))"}) {
+    const std::string text =
+        "HERE=" + std::string(folder) +
+        "\npython train.py --model_name_or_path m --lr 1e-5 --train_file $HERE/here.jsonl\n";
+    const Recipe read = recipe(text);
+    ASSERT_EQ(read.data.train.size(), 1U) << folder;
+    EXPECT_TRUE(fs::exists(read.data.train.front().path)) << folder;
+  }
+}
+
+TEST_F(ShellScripts, blocks_of_run_clm_are_as_long_as_a_model_that_is_here_takes) {
+  fs::create_directories(folder_ / "scripts/m");
+  const std::string command = "python run_clm.py --model_name_or_path m --do_train --train_file ../a.jsonl\n";
+  EXPECT_THAT(error_of(command), HasSubstr("--set block_size=N says it")) << "the model is not here";
+  write("scripts/m/config.json", R"({"max_position_embeddings": 512})");
+  EXPECT_EQ(recipe(command).data.max_length, 512);
+  write("scripts/m/config.json", R"({"max_position_embeddings": 32768})");
+  EXPECT_EQ(recipe(command).data.max_length, 1024);
+  write("scripts/m/tokenizer_config.json", R"({"model_max_length": 2048})");
+  EXPECT_EQ(recipe(command).data.max_length, 2048);
+  write("scripts/m/tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656})");
+  EXPECT_EQ(recipe(command).data.max_length, 1024);
+}
+
+TEST_F(ShellScripts, lengths_of_prompts_and_answers_add_up_in_medicalgpt_s_script) {
+  const std::string rest =
+      " --model_name_or_path m --learning_rate 1e-5 --max_source_length 100 --max_target_length 50\n";
+  const LoadedRecipe loaded = load("python supervised_finetuning.py" + rest);
+  EXPECT_EQ(loaded.recipe.task, Task::sft);
+  EXPECT_EQ(loaded.recipe.data.max_length, 150);
+  EXPECT_THAT(loaded.other_tools.notes.at("lengths"), HasSubstr("cut together"));
+  EXPECT_EQ(recipe("python train.py" + rest).task, Task::seq2seq);
+  const LoadedRecipe adapted =
+      load("torchrun --nproc_per_node 2 supervised_finetuning.py --use_peft True --lora_rank 4" + rest);
+  EXPECT_TRUE(adapted.other_tools.of_scripts);
+  EXPECT_EQ(adapted.recipe.data.max_length, 150);
+  EXPECT_EQ(adapted.recipe.method.r, 4);
+}
+
 TEST_F(ShellScripts, a_command_s_arguments_win_over_the_recipe_that_it_names) {
   write("q.yaml",
         "model_name_or_path: m\nstage: sft\ntemplate: qwen\nper_device_train_batch_size: 1\nlearning_rate: "

@@ -150,6 +150,23 @@ std::vector<LaunchWord> expanded(const ShellCommand& command, const ShellVariabl
   return words;
 }
 
+// The number of processes, which launchers say.
+bool is_count(std::string_view key) {
+  return key == "num_processes" || key == "num_machines" || key == "nproc_per_node" || key == "nnodes" ||
+         key == "world_size";
+}
+
+// Two ways of starting one recipe: with a launcher where there is one, else without.
+bool start_the_same(const ShellTraining& a, const ShellTraining& b) {
+  const auto keys = [](const ShellTraining& one) {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const Node& item : one.keys.items)
+      if (!is_count(item.key) && item.key != kProgramKey) all.emplace_back(item.key, item.text);
+    return all;
+  };
+  return !a.config.empty() && a.config == b.config && a.program == b.program && keys(a) == keys(b);
+}
+
 }  // namespace
 
 bool is_shell_script(std::string_view text, std::string_view name) {
@@ -181,7 +198,11 @@ ShellTraining read_shell_training(std::string_view text) {
         "is a script that starts no training: looked for torchrun, accelerate launch, deepspeed, "
         "llamafactory-cli train, axolotl train, tune run, trl or python with arguments of a training such as "
         "--learning_rate; a recipe is a map of keys, in YAML or JSON");
-  if (found.size() > 1) {
+  const bool is_one =
+      found.size() == 1 || std::all_of(found.begin(), found.end(), [&](const ShellTraining& one) {
+        return start_the_same(found.front(), one);
+      });
+  if (!is_one) {
     std::vector<std::string> lines;
     for (const ShellTraining& one : found) lines.push_back(std::to_string(one.line));
     throw DocumentError(

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "base/strings.h"
 #include "recipe/document/document.h"
 
 namespace plimsoll {
@@ -30,6 +31,44 @@ size_t closing_brace(std::string_view text, size_t at) {
     if (text[at] == '}' && --depth == 0) return at;
   }
   return std::string_view::npos;
+}
+
+// The end of the $( whose parenthesis is at `at`.
+size_t closing_parenthesis(std::string_view text, size_t at) {
+  int depth = 0;
+  for (; at < text.size(); ++at) {
+    if (text[at] == '(') ++depth;
+    if (text[at] == ')' && --depth == 0) return at;
+  }
+  return std::string_view::npos;
+}
+
+void replace_all(std::string& text, std::string_view what, std::string_view by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+}
+
+// The folder that holds a path; relative ones are relative to the script's folder, so that "." lies in "..".
+std::string folder_of(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  if (path == "." || path.empty()) return "..";
+  if (path == ".." || path.ends_with("/..")) return path + "/..";
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Words of a command without where its words of complaint go.
+std::vector<std::string> plain_words(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::string& word : split(text, ' ')) {
+    const bool after_redirect = !words.empty() && (words.back() == ">" || words.back() == "2>");
+    if (after_redirect) words.pop_back();
+    const bool redirects =
+        word.size() > 1 && (word.starts_with('>') || word.starts_with("2>") || word.starts_with("&>"));
+    if (!word.empty() && !after_redirect && !redirects) words.push_back(std::move(word));
+  }
+  return words;
 }
 
 // A variable that holds itself twice grows without end in a few lines.
@@ -209,7 +248,13 @@ std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text
       const auto values = lookup(text.substr(at + 2, length < 3 ? 0 : length - 3), depth);
       values ? found(*values, length) : written(length);
     } else if (rest.starts_with('(')) {
-      written(text.size() - at);  // what a command prints; and what stands behind it
+      const size_t end = closing_parenthesis(text, at + 1);
+      const auto path = end == std::string_view::npos ? std::nullopt
+                                                      : printed(text.substr(at + 2, end - at - 2), depth + 1);
+      if (path)
+        found({*path}, end + 1 - at);
+      else
+        written(text.size() - at);  // what a command prints; and what stands behind it
     } else {
       const size_t length = name_length(rest);
       const auto values = lookup(rest.substr(0, length), depth);
@@ -225,6 +270,28 @@ std::string ShellVariables::joined(std::string_view text, int depth) const {
   std::string all;
   for (const Part& part : parts_of(text, depth)) all += part.text;
   return all;
+}
+
+std::optional<std::string> ShellVariables::printed(std::string_view command, int depth) const {
+  std::string written(command);
+  for (const char* script :
+       {"${BASH_SOURCE[0]:-$0}", "${BASH_SOURCE:-$0}", "${BASH_SOURCE[0]}", "$BASH_SOURCE", "$0"})
+    replace_all(written, script, kThisScript);
+  std::string text = joined(written, depth);
+  std::erase_if(text, [](char c) { return c == '"' || c == '\''; });
+  if (is_unresolved(text)) return std::nullopt;
+  std::vector<std::string> words = plain_words(text);
+  std::erase_if(words, [](const std::string& word) {
+    return word == "--" || word == "-P" || word == "-f" || word == "-m";
+  });
+  const bool asks_where =
+      words.size() == 4 && words[0] == "cd" && (words[2] == "&&" || words[2] == ";") && words[3] == "pwd";
+  if (asks_where) return words[1];
+  if (words.size() != 2) return std::nullopt;
+  if (words[0] == "dirname") return folder_of(words[1]);
+  if (words[0] == "realpath" || words[0] == "readlink") return words[1];
+  if (words[0] == "basename") return words[1].substr(words[1].rfind('/') + 1);
+  return std::nullopt;
 }
 
 // Inside of $((...)) and of an array's index, names need no $.

@@ -40,10 +40,15 @@ class ShellVariables {
   [[nodiscard]] std::vector<Part> parts_of(std::string_view text, int depth = 0) const;
   [[nodiscard]] std::optional<Values> lookup(std::string_view inside, int depth) const;
   [[nodiscard]] std::string joined(std::string_view text, int depth) const;
+  // The output of commands that only take paths apart: $(cd "$(dirname "$0")" && pwd), dirname, basename, realpath.
+  [[nodiscard]] std::optional<std::string> printed(std::string_view command, int depth) const;
   [[nodiscard]] std::optional<int64_t> arithmetic(std::string_view text, int depth) const;
 
   std::map<std::string, Value, std::less<>> values_;
 };
+
+// The script itself, as $0 and BASH_SOURCE name it: paths are relative to its folder.
+inline constexpr std::string_view kThisScript = "./this.sh";
 
 // Returns true if a variable's name may hold the character.
 bool is_name_char(char c);

@@ -279,7 +279,10 @@ std::string precision_of(const Layer& layer) {
   // A quantised base has no other type than that of its adapters.
   if (is_word(stored, "auto")) return layer.method() == MethodType::qlora ? "bf16" : "";
   if (is_word(stored, "bf16")) return is_full ? "bf16-pure" : "bf16";
-  return layer.method() == MethodType::qlora ? "bf16" : "fp32";
+  // LLaMA-Factory takes the type of a frozen base from the model and the device, whether `bf16: false` is written
+  // or not (model/patcher.py: infer_optim_dtype).
+  const bool infers = layer.tool() == Tool::llama_factory && !is_full;
+  return infers || layer.method() == MethodType::qlora ? "bf16" : "fp32";
 }
 
 void combine_precision(Layer& layer) {

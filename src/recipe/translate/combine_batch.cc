@@ -69,19 +69,14 @@ int64_t number_of(const Said* said) {
 // Processes of several groups; beyond what a batch can have it does not matter how many.
 int64_t processes_in_all(int64_t groups, int64_t each) { return std::min(groups * each, kMostSequences + 1); }
 
-// Parts of one model on several devices: together they are one process of the batch.
-constexpr std::array<std::string_view, 3> kSplits = {"@tensor_parallel", "@pipeline_parallel",
-                                                     "@context_parallel"};
-
 std::optional<Count> without_splits(Layer& layer, Count count) {
   for (const std::string_view part : kSplits) {
     const Said* split = layer.part(part);
     if (split == nullptr) continue;
     const int64_t parts = read_foreign_whole(split->value).value_or(0);
-    if (count.value == 0 || parts < 2) {
-      if (layer.says({part})) layer.ignore(*split, "one device: nothing is launched, sharded or exchanged");
-      continue;
-    }
+    if (parts < 2 && layer.says({part}))
+      layer.ignore(*split, "one device: nothing is launched, sharded or exchanged");
+    if (count.value == 0 || parts < 2) continue;
     if (count.value % parts != 0) {
       refuse_batch(layer, *split, formatted("{} processes cannot be divided by {}", count.value, parts));
       return std::nullopt;
@@ -293,7 +288,7 @@ void combine_batch(Layer& layer) {
   if (!layer.says({"@micro", "@accumulation", "@auto_micro", "@processes", "@node_processes", "@nodes",
                    "@cards", "@process_batch", "@total_batch", "@deepspeed_micro", "@deepspeed_accumulation",
                    "@deepspeed_total", "@ray_workers", "@ray", "@shards", "@replicas"}) &&
-      !layer.says({kSplits[0], kSplits[1], kSplits[2]}))
+      !layer.says({kSplits[0], kSplits[1], kSplits[2], kSplits[3]}))
     return;
   if (is_true(automatic))
     layer.emit("batch.micro", "auto", {automatic});

@@ -14,9 +14,9 @@ namespace {
 
 // Keys of accelerate's file (accelerate 1.x, commands/config/config_args.py) that are read here; the others
 // are about how processes are started and find each other, which changes nothing of a run of one.
-constexpr std::array<std::string_view, 7> kRead = {
+constexpr std::array<std::string_view, 8> kRead = {
     "num_processes",    "num_machines",     "mixed_precision", "gradient_accumulation_steps",
-    "deepspeed_config", "distributed_type", "fsdp_config"};
+    "deepspeed_config", "distributed_type", "fsdp_config",     "parallelism_config"};
 
 // TRL 1.16.0, trl/accelerate_configs: files that recipes name without a path.
 struct ShippedLaunch {
@@ -54,6 +54,22 @@ bool is_one_process(const Node& config) {
   return type != nullptr && (is_off(*type) || type->is_word("NO"));
 }
 
+// ParallelismConfig, with or without the prefix that accelerate's file has. Returns true if it says something.
+bool read_mesh(Layer& layer, const Said& said, const Node& config) {
+  constexpr std::string_view kPrefix = "parallelism_config_";
+  bool says_something = false;
+  for (const Node& item : config.items) {
+    const std::string key = item.key.starts_with(kPrefix) ? item.key : std::string(kPrefix) + item.key;
+    const Alias* row = find_alias(key, Tool::script);
+    if (row == nullptr || !row->to.starts_with('@') || is_off(item)) continue;
+    Node node = item;
+    set_line(node, said.value.line);
+    says_something = true;
+    if (!layer.says({kProgramPart}) || !layer.says({row->to})) layer.read(*row, key, node);
+  }
+  return says_something;
+}
+
 void read_launch(Layer& layer, const Said& said) {
   const Node config = launch_config(layer, said.value);
   if (config.kind != Node::Kind::map)
@@ -64,6 +80,10 @@ void read_launch(Layer& layer, const Said& said) {
   bool says_something = false;
   for (const Node& item : config.items) {
     if (std::find(kRead.begin(), kRead.end(), item.key) == kRead.end() || is_off(item)) continue;
+    if (item.key == "parallelism_config") {
+      says_something = read_mesh(layer, said, item) || says_something;
+      continue;
+    }
     Node node = item;
     set_line(node, said.value.line);
     if (item.key == "num_processes" && is_one_process(config)) node.text = "1";
@@ -77,11 +97,12 @@ void read_launch(Layer& layer, const Said& said) {
 }
 
 // DeepSpeed's keys and the parts that they set; "auto" is the recipe's value.
-constexpr std::array<std::pair<const char*, const char*>, 4> kOfDeepSpeed = {
+constexpr std::array<std::pair<const char*, const char*>, 5> kOfDeepSpeed = {
     {{"train_micro_batch_size_per_gpu", "@deepspeed_micro"},
      {"gradient_accumulation_steps", "@deepspeed_accumulation"},
      {"train_batch_size", "@deepspeed_total"},
-     {"gradient_clipping", "@clip"}}};
+     {"gradient_clipping", "@clip"},
+     {"tensor_parallel.autotp_size", "@tensor_parallel"}}};
 
 void read_deepspeed(Layer& layer, const Said& said) {
   const auto config = deepspeed_config(layer, said.value);
@@ -104,6 +125,14 @@ void combine_launch(Layer& layer) {
       read_launch(layer, *launch);
     } catch (const UsageError& error) {
       layer.refuse(*launch, error.what());
+    }
+  }
+  if (const Said* mesh = layer.part("@parallelism"); layer.says({"@parallelism"})) {
+    try {
+      if (is_off(mesh->value) || !read_mesh(layer, *mesh, layer.read_file(mesh->value)))
+        layer.ignore(*mesh, "one device: nothing is launched, sharded or exchanged", is_off(mesh->value));
+    } catch (const UsageError& error) {
+      layer.refuse(*mesh, error.what());
     }
   }
   if (!layer.says({"@deepspeed"}) || is_off(layer.part("@deepspeed")->value)) return;

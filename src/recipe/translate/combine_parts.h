@@ -27,6 +27,10 @@ inline std::vector<const Said*> present(std::initializer_list<const Said*> parts
   return all;
 }
 
+// Devices that hold parts of one model's layers or of one sequence: together they are one process of the batch.
+inline constexpr std::array<std::string_view, 4> kSplits = {"@tensor_parallel", "@pipeline_parallel",
+                                                            "@context_parallel", "@sequence_parallel"};
+
 // The part that names what starts the training: a script's name, or a tool's command.
 inline constexpr const char* kProgramPart = "@program";
 // The name of the user's own training script; "" where the recipe does not belong to one.

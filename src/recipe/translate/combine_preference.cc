@@ -102,6 +102,17 @@ void combine_scripts(Layer& layer) {
   const Said* source = layer.part("@source_length");
   const Said* target = layer.part("@target_length");
   const auto from = present({source, target});
+  // MedicalGPT's script has one sequence, as long as both together, and decoders.
+  if (own_script(layer).starts_with("supervised_finetuning")) {
+    const auto number = [](const Said* said, int64_t otherwise) {
+      return said == nullptr ? otherwise : read_foreign_whole(said->value).value_or(otherwise);
+    };
+    layer.note(
+        "lengths",
+        "supervised_finetuning.py cuts a prompt and its answer each to its own length; here they are cut together, "
+        "at the sum of both (data.max_length)");
+    return layer.emit("data.max_length", std::to_string(number(source, 256) + number(target, 256)), from);
+  }
   // Their defaults where a script has no argument.
   const auto length = [&](const Said* said, const char* key, const char* otherwise) {
     Node node = scalar_at(from.front()->value, said == nullptr ? otherwise : said->value.text);

@@ -86,6 +86,40 @@ void combine_tier(Layer& layer, const std::vector<const Said*>& from, bool is_ne
                  "the planner offloads what the budget asks for to memory.disk (memory.tier fixes it)");
 }
 
+int64_t devices_of(const Said* said) {
+  return said == nullptr ? 1 : std::max<int64_t>(read_foreign_whole(said->value).value_or(1), 1);
+}
+
+// A mesh of devices (accelerate's ParallelismConfig): shards divide the weights, as FSDP2 does (`is_divided` if keys of
+// FSDP or DeepSpeed say how). Whole copies of what is divided, and devices that share a layer or a sequence, do not
+// exist here.
+void combine_mesh(Layer& layer, bool is_divided) {
+  for (const std::string_view part : kSplits) {
+    const Said* split = layer.part(part);
+    if (split == nullptr || !layer.says({part}) || devices_of(split) < 2) continue;
+    layer.refuse_until_later(
+        *split,
+        "devices that share a layer or a sequence do not exist here; --set memory.shard=weights "
+        "divides the weights among devices",
+        "memory.shard");
+  }
+  if (!layer.says({"@shards", "@replicas"})) return;
+  const Said* shards = layer.part("@shards");
+  const Said* replicas = layer.part("@replicas");
+  // By default, and with -1, torchtune divides among all devices that are left.
+  const bool by_tune = layer.tool() == Tool::torchtune &&
+                       (shards == nullptr || read_foreign_whole(shards->value).value_or(-1) < 0);
+  const bool shards_weights = devices_of(shards) > 1 || is_divided || by_tune;
+  if (devices_of(replicas) > 1 && shards_weights)
+    return layer.refuse_until_later(
+        *replicas,
+        "weights that are divided among some devices and whole copies of them (HYBRID_SHARD) do not exist here; say "
+        "memory.shard: states, gradients or weights",
+        "memory.shard");
+  if (devices_of(shards) > 1 && !is_divided && divides(layer))
+    layer.emit("memory.shard", kShards.back(), {shards});
+}
+
 }  // namespace
 
 void combine_shard(Layer& layer) {
@@ -93,6 +127,7 @@ void combine_shard(Layer& layer) {
   const std::vector<const Said*> zero = keys_of_deepspeed(layer);
   const std::vector<const Said*> from = zero.empty() ? keys_of_fsdp(layer) : zero;
   ignore_idle(layer, from);
+  combine_mesh(layer, !from.empty());
   if (from.empty()) return;
   const bool is_new =
       std::any_of(kKeys.begin(), kKeys.end(), [&](std::string_view name) { return layer.says({name}); });

@@ -113,7 +113,7 @@ bool names_what_is_on(const std::string& key) {
 
 // Words of axolotl's `adapter`; anything else there is a folder, as in our own recipes.
 bool is_method_word(const Node& node) {
-  return node.is_word("lora") || node.is_word("qlora") || node.is_word("none");
+  return node.is_word("lora") || node.is_word("qlora") || node.is_word("ia3") || node.is_word("none");
 }
 
 // transformers' example scripts (run_glue.py, run_summarization.py, run_clm.py ...), by keys that TRL has
@@ -152,7 +152,9 @@ std::optional<Tool> tool_of(const Node& root) {
   if (holds_component(root)) return Tool::torchtune;
   if (find_node(root, "model_name_or_path") == nullptr) return std::nullopt;
   if (holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target",
-                          "lora_rank", "quantization_bit"}))
+                          "lora_rank", "quantization_bit"}) &&
+      !holds_one_of(root,
+                    {"use_peft", "train_file_dir"}))  // scripts such as MedicalGPT's name adapters alike
     return Tool::llama_factory;
   if (holds_one_of(root, {"dataset_name", "use_peft", "num_train_epochs", "per_device_train_batch_size",
                           "max_steps", "datasets", "torch_dtype", "learning_rate"}) ||

@@ -254,6 +254,10 @@ class Dpo(CommandTest):
             self.assertEqual(read([{**text, "prompt": turns[0]["prompt"]}])[0], said)
             plain = read([text], template="plain")[0]
             self.assertLess(len(plain["ids"]), len(said["ids"]))
+            asked = {"instruction": text["prompt"], **{key: text[key] for key in ("chosen", "rejected")}}
+            self.assertEqual(read([asked], template="plain")[0]["ids"], plain["ids"])
+            before = read([asked], "--set", "data.reading=4", template="plain")[0]["ids"]
+            self.assertLess(len(before), len(plain["ids"]), "a run that began without the question has none")
             for kept, why in ((read([text], "--set", "data.template=trl"), "as TRL has texts"),
                               (read([text], "--set", "data.reading=1"), "as when the run began"),
                               (read([{key: text["prompt"] + text[key] for key in ("chosen", "rejected")}]), "no column 'prompt'")):

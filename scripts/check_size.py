@@ -16,7 +16,7 @@ import re
 import sys
 
 # Thousands of lines, by folder of src/.
-BUDGETS = {"base": 2.6, "files": 2.8, "tensor": 0.3, "ranks": 2.0, "device": 0.8, "fleet": 16.1, "cpu": 2.1, "gpu": 3.4,
+BUDGETS = {"base": 2.75, "files": 3.1, "tensor": 0.3, "ranks": 1.85, "device": 0.8, "fleet": 16.1, "cpu": 2.1, "gpu": 3.4,
            "graph": 0.9, "ops": 26.4, "models": 4.4, "tasks": 1.1, "autodiff": 0.3, "passes": 4.1, "layout": 2.8,
            "plan": 9.3, "runtime": 2.1, "calibrate": 1.45, "formats": 2.5, "unicode": 1.1, "tokenizer": 6.6,
            "jinja": 5.2, "chat": 1.35, "recipe": 12.3, "hub": 1.2, "data": 10.5, "weights": 2.8, "runs": 2.4,

@@ -5,6 +5,7 @@ Usage: budget_test.py PLIMSOLL (from the repository's root). Real shapes need no
 """
 import json
 import os
+import random
 import re
 import resource
 import shlex
@@ -413,6 +414,57 @@ class OtherMachines(FolderTest):
         for damage in ({}, {"format": 1, "machine": {"cpu": 7}}, {**machine, "rates": {}}):
             server.write_text(json.dumps(damage))
             self.assertEqual(run("plan", QWEN, "--machine", server, "--memory", "8GiB").returncode, 4)
+
+
+class LongRow(FolderTest):
+    """One row of 20 MB behind ordinary ones: what it takes on its way to tokens is counted where the run reads it, and so is the plan true."""
+    def text(self, alphabet, most=20_000_000):
+        dice, out, size = random.Random(7), [], 0
+        words = ["".join(dice.choice(alphabet) for _ in range(dice.randint(1, 9))) for _ in range(5000)]
+        while size < most:
+            out.append(dice.choice(words))
+            size += len(out[-1].encode()) + 1
+        return " ".join(out)
+
+    def model(self, tokenizer):
+        model = self.folder / "model"
+        shutil.copytree(ROOT / "demo/model", model)
+        shutil.copy(ROOT / f"tests/golden/tokenizers/{tokenizer}.json", model / "tokenizer.json")
+        config = json.loads((model / "config.json").read_text())
+        vocabulary = json.loads((model / "tokenizer.json").read_text())
+        ids = [one["id"] for one in vocabulary["added_tokens"]]
+        pieces = vocabulary["model"]["vocab"]
+        ids += pieces.values() if isinstance(pieces, dict) else [len(pieces)]
+        (model / "config.json").write_text(json.dumps({**config, "vocab_size": max(ids) + 1, "eos_token_id": 0}))
+        some = min((word, number) for word, number in pieces.items())[0] if isinstance(pieces, dict) else pieces[0][0]
+        (model / "tokenizer_config.json").write_text(json.dumps({"eos_token": some}))
+        return model
+
+    def check(self, tokenizer, row, *settings, most=16 * MIB):
+        model = self.model(tokenizer)
+        ordinary = {name: [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] if name == "messages" else "a b" for name in row}
+        rows = self.folder / "rows.jsonl"
+        rows.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [ordinary] * 3 + [row]))
+        words = (model, "--no-probe", "--threads", 1, "--set", f"data.train={rows}", "--set", "init=random", "--set", f"output={self.folder}/run", "--length", 64,
+                 "--batch", 4, "--method", "full", "--set", "schedule.max_steps=1", "--set", "save.every=0", *settings)
+        data = plan(*words)["process"]["planned_data_bytes"]
+        done = run("train", *words, "--quiet", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (data, data)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads((self.folder / "run/run.json").read_text())
+        planned, had = (report[which]["process_peak_rss_bytes"] for which in ("planned", "measured"))
+        self.assertGreaterEqual(planned, had)
+        self.assertLessEqual(planned - had, max(most, 0.03 * planned), f"{planned / MIB:.1f} MiB planned, {had / MIB:.1f} taken")
+
+    def test_of_a_text(self):
+        self.check("qwen2", {"text": self.text("etaoinshrdlu")})
+
+    def test_of_a_prompt_in_other_letters(self):
+        self.check("llama2", {"prompt": "a", "response": self.text("\u0436\u0448\u0430\u043b\u4e2d\u6587")}, most=24 * MIB)
+
+    def test_of_a_conversation(self):
+        """Of 14 MB: a template makes no more than 16 MiB of text, in strings that double."""
+        talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": self.text("etaoinshrdlu\n\"", 14_000_000)}]
+        self.check("qwen2", {"messages": talk}, "--set", "data.template=chatml", most=40 * MIB)
 
 
 class Group:

@@ -5,8 +5,12 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "base/error.h"
+#include "base/heap_peak.h"
 #include "base/outer_split.h"
 #include "base/regular_file.h"
 #include "base/screen.h"
@@ -179,6 +183,33 @@ TEST(TestSlice, a_slice_that_is_none_is_refused) {
     EXPECT_TRUE(test::in_slice("another", 0)) << words;
   }
   unsetenv("PLIMSOLL_SHARDS");
+}
+
+TEST(HeapPeak, is_the_most_at_once_of_its_thread) {
+  if (!HeapPeak::counts()) GTEST_SKIP() << "sanitizers answer for operator new";
+  const HeapPeak peak;
+  for (int i = 0; i < 3; ++i) std::string(static_cast<size_t>(kMiB), 'a');
+  std::jthread([] { std::string(static_cast<size_t>(8 * kMiB), 'a'); }).join();
+  EXPECT_GE(peak.bytes(), kMiB);
+  EXPECT_LT(peak.bytes(), kMiB + 64 * kKiB);
+  const auto both = std::pair(std::string(static_cast<size_t>(kMiB), 'a'), std::make_unique<char[]>(kMiB));
+  EXPECT_GE(peak.bytes(), 2 * kMiB);
+  EXPECT_LT(peak.bytes(), 2 * kMiB + 64 * kKiB);
+}
+
+TEST(HeapPeak, capacity_for_many_values_depends_on_their_number_alone) {
+  for (const size_t before : {size_t{0}, size_t{1000}, size_t{16'000}}) {
+    std::vector<int32_t> values;
+    values.reserve(before);
+    for (int i = 0; i < 1'000'000; ++i) {
+      reserve_more(values, 1);
+      values.push_back(i);
+      if (values.size() > (size_t{64} << 10)) {
+        ASSERT_LE(values.capacity(), values.size() * 17 / 16 + 1);
+      }
+    }
+    EXPECT_EQ(values.capacity(), 1'015'808U) << before;
+  }
 }
 
 }  // namespace

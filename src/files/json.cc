@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "files/file.h"
 #include "files/json_values.h"
+#include "files/long_strings.h"
 
 namespace plimsoll {
 namespace {
@@ -101,7 +102,9 @@ class OrderedBuilder : public nlohmann::json_sax<ordered_json> {
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override { return add(value); }
+  bool string(string_t& value) override {
+    return value.size() < kLongString ? add(value) : add(std::move(value));
+  }
   bool binary(binary_t&) override { return true; }
   bool start_object(size_t) override { return open(ordered_json::value_t::object); }
   bool key(string_t& name) override {
@@ -133,18 +136,19 @@ class OrderedBuilder : public nlohmann::json_sax<ordered_json> {
 
  private:
   template <class Value>
-  bool add(const Value& value) {
+  bool add(Value&& value) {
     if (depth_ == 0 && has_outer_object()) refuse_outer(ordered_json(value));
-    place(value);
+    place(std::forward<Value>(value));
     return true;
   }
   template <class Value>
-  ordered_json* place(const Value& value) {
+  ordered_json* place(Value&& value) {
     if (stack_.empty() && target_ == nullptr) return nullptr;
     if (++values_ > limits_.max_values)
       throw DamagedError(formatted("{}: has more than {} values.", where_, format_count(limits_.max_values)));
-    if (!stack_.empty() && stack_.back()->is_array()) return &stack_.back()->emplace_back(value);
-    *target_ = ordered_json(value);
+    if (!stack_.empty() && stack_.back()->is_array())
+      return &stack_.back()->emplace_back(std::forward<Value>(value));
+    *target_ = ordered_json(std::forward<Value>(value));
     return target_;
   }
   bool open(ordered_json::value_t type) {
@@ -259,14 +263,14 @@ json parse_json(std::string_view text, const std::string& where, const JsonLimit
 
 ordered_json parse_ordered_json(std::string_view text, const std::string& where, const JsonLimits& limits) {
   WholeValue builder(where, limits);
-  ordered_json::sax_parse(text.begin(), text.end(), &builder);
+  parse_sparingly(text, builder);
   return builder.take();
 }
 
 std::vector<ordered_json> parse_members(std::string_view text, std::span<const std::string> names,
                                         const std::string& where, const JsonLimits& limits) {
   Members builder(names, where, limits);
-  ordered_json::sax_parse(text.begin(), text.end(), &builder);
+  parse_sparingly(text, builder);
   return builder.take();
 }
 

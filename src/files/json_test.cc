@@ -91,6 +91,46 @@ TEST(Json, an_error_is_short_and_readable_whatever_the_text_is) {
   }
 }
 
+// Long strings are parsed apart, by pieces that cut no character and no escape.
+TEST(Json, long_strings_are_what_the_library_reads) {
+  const std::vector<std::string> parts = {"a",      "\\n",    "\\u0041",    "\\ud83d\\ude00",
+                                          "\u00e9", "\u4e2d", "\U0001F600", "\\\"",
+                                          "\\\\",   "\\/",    " : ",        "{[,"};
+  uint32_t random = 7;
+  const auto draw = [&] { return (random = random * 1664525U + 1013904223U) >> 16U; };
+  for (int round = 0; round < 8; ++round) {
+    std::string text, escapes;
+    for (int i = 0; i < 60'000; ++i) text += parts[draw() % parts.size()];
+    while (escapes.size() < 200'000) escapes += parts[3];
+    const std::string row = R"({"k": ")" + text + R"(", ")" + text + R"(" : ["x", ")" + escapes +
+                            R"(", {"deep": ")" + std::string(70'000, 'b') + R"("}], "s": "t"})";
+    const auto expected = nlohmann::ordered_json::parse(row);
+    ASSERT_TRUE(parse_ordered_json(row, "c.json") == expected) << round;
+    ASSERT_TRUE(parse_members(row, std::vector<std::string>{"k"}, "c.json")[0] == expected["k"]) << round;
+  }
+}
+
+TEST(Json, what_is_wrong_in_or_behind_a_long_string_is_said_as_of_any) {
+  const std::string good(100'000, 'a');
+  for (const char* bad : {"\\x", "\xFF", "\n", "\\ud83d", "\\ud83dzzzzzzz", "\\u12g"})
+    for (const std::string& row :
+         {"{\"k\":\"" + good + bad + good + "\"}", "{\"k\":\"" + good + bad + "\"}"}) {
+      std::string expected;
+      try {
+        ADD_FAILURE() << nlohmann::ordered_json::parse(row).size();
+      } catch (const nlohmann::json::exception& error) {
+        expected = reason_of(error);
+      }
+      ASSERT_FALSE(expected.empty());
+      EXPECT_EQ(message_of<DamagedError>([&] { parse_ordered_json(row, "c.json"); }),
+                "c.json: is not valid JSON: " + expected + ".");
+    }
+  for (const std::string end : {"}", "\"", "\",", "\"]", "\"} x"})
+    EXPECT_THAT(message_of<DamagedError>([&] { parse_ordered_json("{\"k\":\"" + good + end, "c.json"); }),
+                HasSubstr("c.json: is not valid JSON: "))
+        << end;
+}
+
 TEST(Json, a_whole_number_is_neither_cut_nor_wrapped) {
   const auto read = [](const char* text) { return get_whole<int32_t>(nlohmann::json::parse(text)); };
   EXPECT_EQ(read("-7"), -7);

@@ -560,7 +560,7 @@ RowsToScore open_to_score(const Resolved& resolved, bool talks, bool two) {
   const ExampleEncoder encoder = make_encoder(resolved, columns, data, Reads::to_score);
   DataSource source{std::move(open.dataset), std::move(open.reading), std::move(open.rows), encoder,
                     eval_loader(recipe, data, recipe.batch.effective)};
-  source.loader.longest_row = sample_data(source.dataset, source.rows, encoder).longest_bytes;
+  source.loader.longest_row = sample_data(source.dataset, source.rows, encoder).largest.size;
   return {encoder, std::move(source)};
 }
 

@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kVersion = 4;  // of what is counted
+constexpr int kVersion = 5;  // of what is counted
 
 json file_key(const fs::path& file) {
   std::error_code error;
@@ -69,7 +69,8 @@ void each_number(Statistics& of, const Visit& visit) {
   visit("longest_sample", of.longest_sample);
   visit("longest_shared", of.longest_shared);
   visit("common_begin", of.common_begin);
-  visit("longest_bytes", of.longest_bytes);
+  visit("longest_bytes", of.largest.size);
+  visit("row_memory", of.largest.memory);
   visit("common_length", of.usual.tokens);
   visit("rows_longer", of.usual.rows_longer);
   visit("truncated", of.truncated);
@@ -193,11 +194,16 @@ double rows_of_step(const DataSource& train, const DataStatistics& sample) {
 // Bytes of the largest row to plan for. After a sample a run may meet larger ones, which it takes up to a
 // size.
 int64_t planned_row(const DataStatistics& counts) {
-  return counts.of_all_rows ? counts.longest_bytes : std::max(counts.longest_bytes, kAlwaysPlannedRow);
+  return counts.of_all_rows ? counts.largest.size : std::max(counts.largest.size, kAlwaysPlannedRow);
+}
+
+std::optional<int64_t> planned_memory(const DataStatistics& counts) {
+  return counts.of_all_rows ? std::optional(counts.largest.memory) : std::nullopt;
 }
 
 DataSummary summarise(DataSource& train, const DataStatistics& sample) {
   train.loader.longest_row = planned_row(sample);
+  train.loader.row_memory = planned_memory(sample);
   // Rows of masked words learn in an epoch that hides some of theirs, be it not the first.
   if (sample.of_all_rows && sample.tokens == 0)
     refuse_without_targets(train.dataset.name(), train.encoder.samples(), sample.first_damage);
@@ -249,6 +255,7 @@ void measure_rows(const Recipe& recipe, const Counting& counting, bool full_rows
   if (data.eval) {
     const DataStatistics eval = count_rows(recipe, "eval", *data.eval, counting);
     data.eval->loader.longest_row = std::max(planned_row(train), planned_row(eval));
+    data.eval->loader.row_memory = planned_memory(eval);
     known = known && (eval.of_all_rows || (!counting.every_row && may_count(data.eval->dataset)));
     if (eval.of_all_rows) data.eval->loader.longest_sample = eval.longest_sample;
     lengths.longest_sequence = std::max(lengths.longest_sequence, eval.longest_sequence);

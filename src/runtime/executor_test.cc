@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
-#include "base/test_allocations.h"
+#include "files/test_allocations.h"
 
 namespace plimsoll {
 namespace {

@@ -54,6 +54,7 @@ class SentencePieceNormalizer final : public Normalizer {
       while (after_space && part.starts_with(' ')) part.remove_prefix(1);
       if (part.empty()) continue;
       if (out.size() > normal.most()) refuse_growth(text.size());
+      reserve_more(out, part.size() + space_.size());
       append(part, out);
       after_space = squeeze_ && part.ends_with(' ');
     }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/heap_peak.h"
 #include "base/regular_file.h"
 #include "base/units.h"
 #include "tokenizer/files/vocabulary_files.h"
@@ -25,6 +26,14 @@ constexpr int64_t kLargestFile = 512 * kMiB;  // the largest known tokenizer.jso
 // is planned by its length (data/batch/loader.h): compatibility forms make eleven bytes of one (U+FDFA),
 // which no text consists of.
 size_t most_normal_bytes(size_t bytes) { return std::min((size_t{64} << 10) + 4 * bytes, size_t{1} << 30); }
+
+// A word has no more ids than bytes, and long ones mostly far fewer.
+void reserve_for(std::span<const std::string_view> words, std::vector<int32_t>& ids) {
+  constexpr size_t kOrdinary = 64;
+  size_t most = 0;
+  for (const std::string_view word : words) most += std::min(word.size(), kOrdinary);
+  reserve_more(ids, most);
+}
 
 }  // namespace
 
@@ -76,9 +85,12 @@ void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& out) co
   std::vector<Segment> raw;
   parts.added.raw().cut(text, raw);
   std::vector<Segment> segments;
-  std::vector<std::string_view> spare;
   NormalText normal;
   size_t room = most_normal_bytes(text.size());
+  const auto take = [&](std::span<const std::string_view> words) {
+    reserve_for(words, out);
+    parts.model->tokenize_all(words, out);
+  };
   for (const Segment& piece : raw) {
     if (piece.id >= 0) {
       out.push_back(piece.id);
@@ -95,9 +107,7 @@ void Tokenizer::encode_text(std::string_view text, std::vector<int32_t>& out) co
         out.push_back(segment.id);
         continue;
       }
-      Words words{{segment.text}, {}, normal.from_start() ? normal.text().data() : nullptr};
-      parts.pre_tokenizer.split(words, spare);
-      parts.model->tokenize_all(words.views, out);
+      parts.pre_tokenizer.split(segment.text, normal.from_start() ? normal.text().data() : nullptr, take);
     }
   }
 }

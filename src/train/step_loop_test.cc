@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/test_allocations.h"
 #include "cpu/describe.h"
 #include "cpu/isa.h"
+#include "files/test_allocations.h"
 #include "models/test_specs.h"
 #include "plan/search/plan.h"
 #include "runs/metrics.h"

@@ -160,13 +160,15 @@ class Scanner {
 };
 
 template <typename Next>
-void scan_with(std::string_view text, std::vector<std::string_view>& out, Next next) {
+size_t scan_with(std::string_view text, std::vector<std::string_view>& out, size_t most, Next next) {
   const char* const end = text.data() + text.size();
-  for (const char* p = text.data(); p != end;) {
+  const char* p = text.data();
+  for (; p != end && most > 0; --most) {
     const char* q = next(p);
     out.emplace_back(p, static_cast<size_t>(q - p));
     p = q;
   }
+  return static_cast<size_t>(p - text.data());
 }
 
 }  // namespace
@@ -185,20 +187,22 @@ std::optional<KnownRegex> known_regex(std::string_view regex) {
   return std::nullopt;
 }
 
-void scan(KnownRegex regex, std::string_view text, std::vector<std::string_view>& out) {
+size_t scan(KnownRegex regex, std::string_view text, std::vector<std::string_view>& out, size_t most) {
   const Scanner s(text);
   switch (regex) {
     case KnownRegex::gpt2:
-      return scan_with(text, out, [&s](const char* p) { return s.gpt2(p); });
+      return scan_with(text, out, most, [&s](const char* p) { return s.gpt2(p); });
     case KnownRegex::qwen2:
-      return scan_with(text, out, [&s](const char* p) { return s.qwen_or_llama(p, kLetter, 1); });
+      return scan_with(text, out, most, [&s](const char* p) { return s.qwen_or_llama(p, kLetter, 1); });
     case KnownRegex::qwen35:
-      return scan_with(text, out, [&s](const char* p) { return s.qwen_or_llama(p, kLetter | kMark, 1); });
+      return scan_with(text, out, most,
+                       [&s](const char* p) { return s.qwen_or_llama(p, kLetter | kMark, 1); });
     case KnownRegex::llama3:
-      return scan_with(text, out, [&s](const char* p) { return s.qwen_or_llama(p, kLetter, 3); });
+      return scan_with(text, out, most, [&s](const char* p) { return s.qwen_or_llama(p, kLetter, 3); });
     case KnownRegex::tekken:
-      return scan_with(text, out, [&s](const char* p) { return s.tekken(p); });
+      return scan_with(text, out, most, [&s](const char* p) { return s.tekken(p); });
   }
+  return text.size();
 }
 
 }  // namespace plimsoll

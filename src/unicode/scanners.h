@@ -23,7 +23,8 @@ enum class KnownRegex : uint8_t {
 // The scanner whose expression is `regex`, character for character.
 std::optional<KnownRegex> known_regex(std::string_view regex);
 
-// Appends the pieces of `text` (valid UTF-8), in time linear in its length.
-void scan(KnownRegex regex, std::string_view text, std::vector<std::string_view>& out);
+// Appends the pieces of `text` (valid UTF-8), in time linear in its length, `most` of them. Returns the bytes that these have.
+size_t scan(KnownRegex regex, std::string_view text, std::vector<std::string_view>& out,
+            size_t most = SIZE_MAX);
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/units.h"
+#include "data/batch/row_memory.h"
 #include "data/batch/statistics.h"
 #include "data/files/cell.h"
 
@@ -16,9 +17,6 @@ namespace {
 
 // At worst: one row's text, the JSON it is parsed to, and its ids before truncation.
 constexpr int64_t kRowScratchBytes = 8 * kMiB;
-
-// A row of this size stays within what every program takes.
-constexpr int64_t kOrdinaryRowBytes = 64 * kKiB;
 
 int64_t thread_stack_bytes() {
   pthread_attr_t attributes;
@@ -51,7 +49,7 @@ SequenceShape sequence_shape(const LoaderOptions& options, const SampleRules& sa
 LoaderMemory plan_loader_memory(const Dataset& dataset, const RowSubset& subset, const SampleRules& samples,
                                 const LoaderOptions& options) {
   LoaderMemory memory;
-  memory.long_row_bytes = kRowTimes * std::max<int64_t>(0, planned_row(dataset, options) - kOrdinaryRowBytes);
+  memory.long_row_bytes = options.row_memory.value_or(most_row_memory(planned_row(dataset, options)));
   memory.queue_bytes = (options.prefetch + 1) *
                        EffectiveBatch::planned_bytes(options.effective, sequence_shape(options, samples));
   const int64_t order_bytes = row_order_bytes(dataset.units());

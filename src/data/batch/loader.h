@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -21,10 +22,6 @@
 
 namespace plimsoll {
 
-// Bytes of memory for each byte of a long row's size on its way to tokens, all at once: its JSON parsed, the
-// cells' copy, the normalised text, 16 bytes for a word, and ids and labels in vectors that double. Measured:
-// 16 for words of a letter, up to 38 where every byte is a word and a token (data/batch/row_memory_test.cc).
-inline constexpr int64_t kRowTimes = 40;
 // A run that has not read all its rows for the plan takes rows up to this size (data/files/cell.h), which it
 // plans for.
 inline constexpr int64_t kAlwaysPlannedRow = 256 * kKiB;
@@ -41,6 +38,8 @@ struct LoaderOptions {
   // Size of the largest row that was read for the plan (data/files/cell.h); rows that are larger than planned
   // are damaged. 0: not known, any is allowed.
   int64_t longest_row = 0;
+  // Memory of the row that takes the most (data/batch/row_memory.h), where all were read; else a bound by longest_row is planned.
+  std::optional<int64_t> row_memory = {};
   int64_t epochs = 0;  // next() returns null after so many; 0: never
   OrderOptions order = {};
   std::function<void()> on_thread_start = {};  // called in the loader's thread before anything else

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/test_allocations.h"
 #include "data/batch/micro_steps.h"
 #include "data/rows/test_data.h"
+#include "files/test_allocations.h"
 
 namespace plimsoll {
 namespace {

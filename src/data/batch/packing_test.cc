@@ -351,7 +351,7 @@ TEST(Statistics, are_the_same_for_any_number_of_threads) {
     EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
     std::vector<int64_t> numbers = {
         all.rows,      all.tokens,         all.target_tokens, all.labelled,          all.squares,
-        all.longest,   all.longest_sample, all.usual.tokens,  all.usual.rows_longer, all.longest_bytes,
+        all.longest,   all.longest_sample, all.usual.tokens,  all.usual.rows_longer, all.largest.size,
         all.truncated, all.skipped,        all.damaged,       std::ssize(told),      all.common_begin};
     for (const RowSize& size : all.sizes) numbers.push_back(size.tokens);
     return std::pair(numbers, all.first_damage);
@@ -387,7 +387,7 @@ TEST(Statistics, the_largest_row_is_of_all_that_any_epoch_reads) {
     const auto path = folder.write("a.jsonl", "{\"text\": \"abc\"}\n{\"text\": \"abd\"}\n" + last);
     Dataset dataset = Dataset::open(std::vector<WeightedPath>{{path, weight}}, RowErrors::skip);
     dataset.select(std::vector<std::string>{"text"});
-    return measure_data(dataset, RowSubset::all(dataset.rows()), text_encoder(16)).longest_bytes;
+    return measure_data(dataset, RowSubset::all(dataset.rows()), text_encoder(16)).largest.size;
   };
   const std::string row = "{\"text\": \"" + std::string(5000, 'x') + "\"}\n";
   EXPECT_GT(largest(row, 1), 5000);

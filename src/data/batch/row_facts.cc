@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "data/batch/prefix_tree.h"
+#include "data/batch/row_memory.h"
 #include "data/batch/row_reader.h"
 #include "data/files/cell.h"
 #include "data/rows/row_order.h"
@@ -23,6 +24,15 @@ std::vector<PlacedUnit> visited_units(const Dataset& dataset, Visit visit) {
   if (visit == Visit::each_once)
     for (PlacedUnit& unit : units) unit.weight = 1.0;
   return units;
+}
+
+// Each holds a unit and what becomes of a row of it: of long rows a run has room for one.
+int64_t most_threads(const Dataset& dataset) {
+  constexpr int64_t kMost = 64, kTogether = 16 * kMiB;
+  int64_t longest = kUnitBytes;
+  for (const PlacedUnit& unit : dataset.units())
+    longest = std::max(longest, unit.longest > 0 ? unit.longest : unit.bytes - kUnitBytes);
+  return longest == kUnitBytes ? kMost : std::max<int64_t>(1, kTogether / longest);
 }
 
 // The tokens that all sequences of a row begin with: of a pair, what both begin with.
@@ -113,9 +123,10 @@ class RowVisitor {
     for (int64_t index = first; index < end; ++index) {
       const int64_t row = order_.at(index).row;
       const size_t unit = dataset_.unit_of(row);
-      encode_row_of(*blocks.at(unit), row - dataset_.units()[unit].first_row, {row, 0}, dataset_.on_error(),
-                    encoder_, cells, example);
+      const int64_t memory = encode_counted(*blocks.at(unit), row - dataset_.units()[unit].first_row,
+                                            {row, 0}, dataset_.on_error(), encoder_, cells, example);
       work.facts.push_back(facts_of(row, example, has_target));
+      work.facts.back().memory = memory;
       if (begin_ != nullptr && example.damage.empty() && example.learns()) work.begin.add(example);
     }
   }
@@ -184,9 +195,9 @@ CommonBegin no_common_begin(const ExampleEncoder& encoder) {
 
 void for_each_row(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder, Visit visit,
                   int64_t threads, const std::function<void(const RowFacts&)>& take, CommonBegin* begin) {
-  constexpr int64_t kMostThreads = 64;  // each holds a unit
   dataset.hold({});
-  RowVisitor(dataset, subset, encoder, visit, take, begin).run(std::clamp<int64_t>(threads, 1, kMostThreads));
+  RowVisitor(dataset, subset, encoder, visit, take, begin)
+      .run(std::clamp(threads, int64_t{1}, most_threads(dataset)));
 }
 
 }  // namespace plimsoll

@@ -23,6 +23,7 @@ struct RowFacts {
   int64_t longest = 0;                     // tokens of the longest sequence
   int64_t longest_source = 0;              // the same without targets that stand apart
   RowSize size = {};                       // with targets that stand apart counted apart
+  int64_t memory = 0;                      // encode_counted(); 0: not asked
   bool truncated = false, learns = false;
   std::string damage = {};  // why it cannot be read; then the rest means nothing
 };

@@ -3,13 +3,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/test_allocations.h"
-#include "data/batch/loader.h"
+#include "base/heap_peak.h"
+#include "data/batch/row_memory.h"
 #include "data/batch/row_reader.h"
 #include "data/encode/conversations.h"
 #include "data/files/cell.h"
 #include "data/rows/columns.h"
 #include "data/rows/dataset.h"
+#include "files/test_allocations.h"
 #include "files/test_folder.h"
 
 namespace plimsoll {
@@ -180,6 +181,49 @@ TEST(RowMemory, stays_within_what_is_planned_whatever_a_row_holds) {
       if (std::getenv("SHOW_ROWS")) std::printf("%5.1f %s %s\n", taken, tokenizer, row.name.c_str());
       EXPECT_LT(taken, static_cast<double>(kRowTimes)) << tokenizer << ": " << row.name;
     }
+  }
+}
+
+// A long row takes what was counted of it, whatever was read before, and an ordinary text far less than the bound.
+TEST(RowMemory, of_a_long_row_is_counted) {
+  if (!HeapPeak::counts()) GTEST_SKIP() << "sanitizers answer for operator new";
+  std::string text;
+  for (int64_t i = 0; std::ssize(text) < 4 * kMiB; ++i)
+    text += "word" + std::to_string(i * i % 977) + " of it ";
+  const TestFolder folder;
+  const auto path = folder.write("rows.jsonl", R"({"text":"a"})"
+                                               "\n"
+                                               R"({"text":")" +
+                                                   text +
+                                                   "\"}\n"
+                                                   R"({"text":")" +
+                                                   full_of("a") + "\"}\n");
+  Dataset dataset = Dataset::open(std::vector{path});
+  for (const char* tokenizer : {"llama2", "qwen2", "bert", "mt5"}) {
+    Reader reader = reader_of({"", RowFormat::text, ""}, dataset, tokenizer);
+    dataset.select(reader.binding.columns, reader.binding.read_as());
+    std::vector<size_t> units(dataset.units().size());
+    for (size_t i = 0; i < units.size(); ++i) units[i] = i;
+    dataset.hold(units);
+    Row cells;
+    Example example;
+    std::vector<int64_t> counted;
+    for (const int64_t row : {1, 0, 2, 1}) {
+      const auto [block, local] = dataset.find(row);
+      counted.push_back(encode_counted(*block, local, {}, RowErrors::skip, reader.encoder, cells, example));
+    }
+    EXPECT_EQ(counted[0], counted[3]) << tokenizer;
+    EXPECT_EQ(counted[1], 0);
+    EXPECT_GT(counted[0], std::ssize(text));
+    EXPECT_LT(counted[0], 9 * std::ssize(text)) << tokenizer;
+    // A reader that has read others before takes as much.
+    const auto [block, local] = dataset.find(1);
+    forget_long(cells);
+    forget_long(example);
+    const HeapPeak peak;
+    encode_row_of(*block, local, {}, RowErrors::skip, reader.encoder, cells, example);
+    EXPECT_LE(peak.bytes(), counted[0] + kOrdinaryRowBytes) << tokenizer;
+    EXPECT_GE(peak.bytes(), counted[0] - 512 * kKiB) << tokenizer;
   }
 }
 

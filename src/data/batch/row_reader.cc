@@ -45,7 +45,9 @@ void RowReader::encode_held(const RowVisit& visit, const ExampleEncoder& encoder
 
 void encode_row_of(const Block& unit, int64_t row, const RowVisit& visit, RowErrors on_error,
                    const ExampleEncoder& encoder, Row& cells, Example& example) {
-  example.size = 0;  // of a row that cannot be read
+  example.size = 0;    // of a row that cannot be read
+  forget_long(cells);  // one long row is held at a time
+  forget_long(example);
   try {
     unit.read(row, cells);
     encoder.encode(

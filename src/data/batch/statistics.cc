@@ -52,7 +52,8 @@ void add_lengths(const RowFacts& row, DataStatistics& statistics, EvenSample& si
 
 // A damaged row is read in every epoch, too.
 void add_bytes(const RowFacts& row, DataStatistics& statistics) {
-  statistics.longest_bytes = std::max(statistics.longest_bytes, row.row_size);
+  statistics.largest.size = std::max(statistics.largest.size, row.row_size);
+  statistics.largest.memory = std::max(statistics.largest.memory, row.memory);
 }
 
 void add(const RowFacts& row, DataStatistics& statistics, EvenSample& sizes) {

@@ -20,6 +20,12 @@ struct UsualLength {
   int64_t tokens = 0, rows_longer = 0;
 };
 
+struct LargestRow {
+  int64_t size = 0;  // of the row with the largest (data/files/cell.h)
+  int64_t memory =
+      0;  // of the row that takes the most on its way to tokens (row_memory.h); 0: not all were read
+};
+
 struct DataStatistics {
   bool of_all_rows = false;  // else of a sample
   int64_t rows = 0;
@@ -38,11 +44,11 @@ struct DataStatistics {
   // The share of tokens that 1, 2, 4 ... rows have in common at their beginnings, estimated from a few
   // hundred rows.
   std::vector<double> shared;
-  int64_t longest_bytes = 0;  // size of the largest row (data/files/cell.h)
-  int64_t truncated = 0;      // rows
-  int64_t skipped = 0;        // rows with no target left
-  int64_t damaged = 0;        // rows that cannot be read, where the data set is to skip them
-  std::string first_damage;   // why the first of them cannot
+  LargestRow largest;
+  int64_t truncated = 0;     // rows
+  int64_t skipped = 0;       // rows with no target left
+  int64_t damaged = 0;       // rows that cannot be read, where the data set is to skip them
+  std::string first_damage;  // why the first of them cannot
 
   [[nodiscard]] double share_of_rows(int64_t count) const {
     return rows == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(rows);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/heap_peak.h"
+
 namespace plimsoll {
 
 int64_t Example::longest() const {
@@ -26,6 +28,11 @@ void append_target(const std::vector<int32_t>& ids, const DecoderTokens& tokens,
     if (id != kIgnoreLabel) ++example.targets;
   }
   example.ends.push_back(static_cast<int64_t>(example.ids.size()));
+}
+
+void forget_long(Example& example) {
+  forget_many(example.ids);
+  forget_many(example.labels);
 }
 
 void leave_out(Example& example) {

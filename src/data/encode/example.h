@@ -55,6 +55,9 @@ void append_target(const std::vector<int32_t>& ids, const DecoderTokens& tokens,
 // Leaves the sample without tokens: no batch takes it.
 void leave_out(Example& example);
 
+// Gives back the memory of a long row that was encoded into it before.
+void forget_long(Example& example);
+
 // Sets ids and labels of a conversation: labels for the tokens to train on, kIgnoreLabel elsewhere;
 // whole_length where it cut the conversation itself. Throws DamagedError that starts with where() for a
 // conversation that its template refuses or that has nothing to train on.

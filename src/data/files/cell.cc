@@ -1,5 +1,7 @@
 #include "data/files/cell.h"
 
+#include "base/heap_peak.h"
+
 namespace plimsoll {
 
 int64_t row_size(const nlohmann::ordered_json& value) {
@@ -18,6 +20,14 @@ int64_t row_size(const Row& row) {
     size += std::ssize(cell.text) + std::ssize(cell.ids) * static_cast<int64_t>(sizeof(int32_t)) +
             (cell.json.is_null() ? 0 : row_size(cell.json));
   return size;
+}
+
+void forget_long(Row& row) {
+  for (Cell& cell : row) {
+    forget_many(cell.text);
+    forget_many(cell.ids);
+    cell.json = nullptr;
+  }
 }
 
 }  // namespace plimsoll

@@ -25,4 +25,7 @@ inline constexpr int64_t kValueSize = 24;
 int64_t row_size(const nlohmann::ordered_json& value);
 int64_t row_size(const Row& row);
 
+// Gives back the memory of a long row that was read into these cells before.
+void forget_long(Row& row);
+
 }  // namespace plimsoll

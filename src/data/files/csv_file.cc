@@ -178,6 +178,11 @@ class CsvBlock final : public Block {
     return line_name(header_.path, first_line_ + records_[static_cast<size_t>(row)].line - 1);
   }
 
+  [[nodiscard]] int64_t text_bytes(int64_t row) const override {
+    const Record& record = records_[static_cast<size_t>(row)];
+    return record.end - record.start;
+  }
+
  private:
   const Header& header_;
   std::span<const size_t> selected_;

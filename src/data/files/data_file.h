@@ -66,6 +66,8 @@ class Block {
   virtual void read(int64_t row, Row& cells) const = 0;
   // "data/train.jsonl:14": where people find the row.
   [[nodiscard]] virtual std::string where(int64_t row) const = 0;
+  // Bytes of the row in the file, where it lies there as text; else 0.
+  [[nodiscard]] virtual int64_t text_bytes(int64_t /*row*/) const { return 0; }
 };
 
 // The rows that were loaded for the sake of one of them.

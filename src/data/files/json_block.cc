@@ -8,9 +8,11 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/heap_peak.h"
 #include "data/files/cell.h"
 #include "files/json.h"
 #include "files/json_values.h"
+#include "files/long_strings.h"
 
 namespace plimsoll {
 namespace {
@@ -23,7 +25,7 @@ class OuterVisitor : public nlohmann::json_sax<json> {
  public:
   explicit OuterVisitor(std::string where) : where_(std::move(where)) {}
 
-  void visit(std::string_view text) { json::sax_parse(text.begin(), text.end(), this); }
+  void visit(std::string_view text) { parse_sparingly(text, *this); }
   [[nodiscard]] const std::string& where() const { return where_; }
 
   bool null() override { return value(nullptr); }
@@ -60,7 +62,8 @@ class OuterVisitor : public nlohmann::json_sax<json> {
 
  protected:
   virtual void on_key(const std::string& name) = 0;
-  virtual void on_text(const std::string& text) = 0;
+  // It may take over the text.
+  virtual void on_text(std::string& text) = 0;
   // A value that is no text; an object or array is empty here.
   virtual void on_value(const json& value) = 0;
   // A value directly in such an array.
@@ -108,7 +111,7 @@ class ColumnFinder final : public OuterVisitor {
     if (added) columns_.push_back({name, ColumnKind::other, ""});
     current_ = found->second;
   }
-  void on_text(const std::string& text) override { set(ColumnKind::text, json(text.substr(0, 0))); }
+  void on_text(std::string& text) override { set(ColumnKind::text, json(text.substr(0, 0))); }
   void on_value(const json& value) override {
     set(value.is_primitive() ? ColumnKind::plain
         : value.is_array()   ? ColumnKind::ids
@@ -157,10 +160,11 @@ class KindReader final : public OuterVisitor {
     current_ = found == numbers_.end() ? columns_.size() : found->second;
     if (is_read()) problems_[current_].clear();
   }
-  void on_text(const std::string& text) override {
+  void on_text(std::string& text) override {
     if (!is_read()) return;
+    std::string& cell = cells_[current_].text;
     if (columns_[current_].kind == ColumnKind::text)
-      cells_[current_].text = text;
+      cell = text.size() < kLongString ? text : std::move(text);
     else
       refuse_kind(json(text.substr(0, 0)));
   }
@@ -171,8 +175,10 @@ class KindReader final : public OuterVisitor {
   }
   void on_item(const json& item) override {
     if (!is_read() || columns_[current_].kind == ColumnKind::text) return;
+    std::vector<int32_t>& ids = cells_[current_].ids;
+    reserve_more(ids, 1);
     if (is_id(item))
-      cells_[current_].ids.push_back(item.get<int32_t>());
+      ids.push_back(item.get<int32_t>());
     else if (problems_[current_].empty())
       problems_[current_] = formatted("'{}' holds {}, which is no token id.", columns_[current_].name,
                                       item.is_structured() ? describe_kind(item) : item.dump().substr(0, 40));

@@ -42,6 +42,9 @@ class JsonBlock final : public Block {
 
   void read(int64_t row, Row& cells) const override;
   [[nodiscard]] std::string where(int64_t row) const override;
+  [[nodiscard]] int64_t text_bytes(int64_t row) const override {
+    return rows_[static_cast<size_t>(row)].length;
+  }
 
  private:
   [[nodiscard]] std::string_view text_of(int64_t row) const;

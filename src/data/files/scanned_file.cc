@@ -32,12 +32,11 @@ std::pair<RowMarks::Mark, RowMarks::Mark> RowMarks::around(int64_t row, int64_t 
   return {*std::prev(next), next == marks_.end() ? Mark{rows_, end, 0} : *next};
 }
 
-// Whole blocks are read for their checksums, one before the part and one behind it. The row is held twice
-// while it is parsed.
+// Whole blocks are read for their checksums, one before the part and one behind it.
 RowCost RowMarks::cost(int64_t longest) {
   constexpr double kBytesPerSecond = 1e9;  // read, summed, and cut into lines
   constexpr int64_t kRead = kDistance + 2 * kBlockBytes;
-  return {kRead + 2 * longest, static_cast<double>(kRead) / kBytesPerSecond};
+  return {kRead + longest, static_cast<double>(kRead) / kBytesPerSecond};
 }
 
 ScannedFile::ScannedFile(const std::filesystem::path& path) {

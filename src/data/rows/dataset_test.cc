@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/test_allocations.h"
 #include "data/rows/test_data.h"
 #include "files/file.h"
+#include "files/test_allocations.h"
 
 namespace plimsoll {
 namespace {

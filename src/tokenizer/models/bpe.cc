@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/heap_peak.h"
 #include "tokenizer/models/bpe_merge.h"
 #include "tokenizer/models/byte_level.h"
 #include "unicode/utf8.h"
@@ -35,6 +36,7 @@ class SymbolWriter {
 
   void known(int32_t id) {
     flush();
+    reserve_more(symbols_, 1);
     symbols_.push_back(id);
   }
   void unknown(std::string_view text) {
@@ -52,6 +54,7 @@ class SymbolWriter {
   bool append_bytes(std::string_view text) {
     for (const char c : text)
       if (byte_ids_[static_cast<unsigned char>(c)] < 0) return false;
+    reserve_more(symbols_, text.size());
     for (const char c : text) symbols_.push_back(byte_ids_[static_cast<unsigned char>(c)]);
     return true;
   }
@@ -170,6 +173,7 @@ void Bpe::tokenize_cached(std::string_view run, std::vector<int32_t>& out) const
 
 void Bpe::tokenize_in(WordCache& cache, size_t slot, std::string_view run, std::vector<int32_t>& out) const {
   if (const auto ids = cache.find(run, slot); !ids.empty()) {
+    reserve_more(out, ids.size());
     out.insert(out.end(), ids.begin(), ids.end());
     return;
   }
@@ -184,6 +188,7 @@ void Bpe::tokenize_in(WordCache& cache, size_t slot, std::string_view run, std::
     stretch.assign(symbols.begin() + static_cast<int64_t>(begin),
                    symbols.begin() + static_cast<int64_t>(end));
     merge_symbols(merges_, stretch);
+    reserve_more(out, stretch.size());
     out.insert(out.end(), stretch.begin(), stretch.end());
     begin = end;
   }

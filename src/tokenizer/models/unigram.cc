@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "base/heap_peak.h"
 #include "tokenizer/models/word_cache.h"
 #include "unicode/text_error.h"
 #include "unicode/utf8.h"
@@ -78,7 +79,11 @@ void Unigram::append_best(std::string_view word, const std::vector<Node>& nodes,
                           std::vector<int32_t>& out) const {
   thread_local std::vector<uint32_t> ends;
   ends.clear();
-  for (size_t end = word.size(); end > 0; end = nodes[end].begin) ends.push_back(static_cast<uint32_t>(end));
+  for (size_t end = word.size(); end > 0; end = nodes[end].begin) {
+    reserve_more(ends, 1);
+    ends.push_back(static_cast<uint32_t>(end));
+  }
+  reserve_more(out, ends.size());
   for (size_t i = ends.size(); i > 0;) {
     const Node& node = nodes[ends[--i]];
     if (node.id != options_.unk_id) {

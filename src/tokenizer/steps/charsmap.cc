@@ -116,6 +116,7 @@ void PrecompiledNormalizer::apply(NormalText& normal) const {
     // An ASCII character before another one is a cluster, but for "\r\n".
     const bool alone = is_ascii(i) && (i + 1 == text.size() || (is_ascii(i + 1) && text[i] != '\r'));
     const size_t bytes = alone ? 1 : grapheme_bytes(text.substr(i));
+    reserve_more(out, bytes);
     if (alone)
       out += ascii_[static_cast<unsigned char>(text[i])];
     else

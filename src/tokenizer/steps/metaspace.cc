@@ -27,13 +27,13 @@ class MetaspaceSplit final : public PreTokenizer {
       }
       word = out.owned.emplace_back(std::move(text));
     }
-    if (!options_.split) return out.views.push_back(word);
+    if (!options_.split) return out.add(word);
     size_t begin = 0;
     for (size_t next = word.find(mark, 1); next != word.npos; next = word.find(mark, next + 1)) {
-      out.views.push_back(word.substr(begin, next - begin));
+      out.add(word.substr(begin, next - begin));
       begin = next;
     }
-    out.views.push_back(word.substr(begin));
+    out.add(word.substr(begin));
   }
 
  private:

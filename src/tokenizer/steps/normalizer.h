@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/heap_peak.h"
 #include "tokenizer/files/json_part.h"
 #include "unicode/text_error.h"
 
@@ -29,8 +30,10 @@ class NormalText {
   [[nodiscard]] bool from_start() const { return from_start_; }
 
   // An empty string to write the next text into, while text() stays valid; commit() makes it the text.
+  // A long one has room for as much as there is: most normalisers make little more or less of it.
   std::string& begin() {
     next_.clear();
+    reserve_more(next_, text_.size());
     return next_;
   }
   // Throws TextError for a text that has grown beyond its limit.
@@ -38,6 +41,7 @@ class NormalText {
     if (next_.size() > most_) refuse_growth(text_.size());
     storage_.swap(next_);
     text_ = storage_;
+    forget_many(next_);
   }
   // Drops characters from the ends.
   void keep(std::string_view part) {

@@ -37,6 +37,7 @@ class BertNormalizer final : public Normalizer {
       const Utf8Char c = decode_utf8(text.data() + i);
       const std::string_view bytes = text.substr(i, c.bytes);
       const unsigned flags = text_classes()[c.code];
+      reserve_more(out, bytes.size() + 2);
       if (clean_ && (flags & kBertRemoved) != 0) {
         if (i == 0) normal.lose_start();
       } else if (clean_ && (flags & kBertSpace) != 0) {

@@ -28,12 +28,15 @@ bool Pattern::replace(std::string_view text, std::string_view content, size_t mo
   bool found = false;
   for_each_match(text, [&](size_t begin, size_t end) {
     if (out.size() + (begin - done) + content.size() > most) refuse_growth(text.size());
+    reserve_more(out, begin - done + content.size());
     out.append(text.substr(done, begin - done)).append(content);
     done = end;
     found = true;
   });
-  if (found) out.append(text.substr(done));
-  return found;
+  if (!found) return false;
+  reserve_more(out, text.size() - done);
+  out.append(text.substr(done));
+  return true;
 }
 
 }  // namespace plimsoll

@@ -1,7 +1,6 @@
 #include "tokenizer/steps/pre_tokenizer.h"
 
 #include "tokenizer/models/byte_level.h"
-#include "unicode/scanners.h"
 
 namespace plimsoll {
 namespace {
@@ -15,9 +14,9 @@ class ByteLevelSplit final : public PreTokenizer {
   void split(std::string_view word, Words& out) const override {
     if (add_prefix_space_ && !word.starts_with(' ')) word = out.owned.emplace_back(" " + std::string(word));
     if (use_regex_)
-      scan(KnownRegex::gpt2, word, out.views);
+      add_scanned(KnownRegex::gpt2, word, out);
     else
-      out.views.push_back(word);
+      out.add(word);
   }
 
  private:
@@ -30,7 +29,7 @@ class SpelledBytes final : public PreTokenizer {
  public:
   void split(std::string_view word, Words& out) const override {
     append_byte_level(word, out.owned.emplace_back());
-    out.views.emplace_back(out.owned.back());
+    out.add(out.owned.back());
   }
 };
 
@@ -64,14 +63,36 @@ void append_stages(const JsonPart& json, PreTokenizerChain& chain) {
 
 }  // namespace
 
+void add_scanned(KnownRegex regex, std::string_view word, Words& out) {
+  while (!word.empty()) {
+    word.remove_prefix(scan(regex, word, out.views, Words::kTogether));
+    out.pass_on_if_many();
+  }
+}
+
 void PreTokenizerChain::spell_bytes() { stages.push_back(std::make_unique<SpelledBytes>()); }
 
-void PreTokenizerChain::split(Words& words, std::vector<std::string_view>& spare) const {
-  for (const auto& stage : stages) {
-    spare.swap(words.views);
-    words.views.clear();
-    for (const std::string_view word : spare) stage->split(word, words);
+// The words of a stage are split by the next one, and all words of that are passed on, before they are forgotten: words may be
+// views of those that they were made of.
+void PreTokenizerChain::split(std::string_view text, const char* input_start, const TakeWords& take) const {
+  if (stages.empty()) return take(std::span(&text, 1));
+  std::vector<Words> made(stages.size());
+  for (size_t i = 0; i < stages.size(); ++i) {
+    made[i].input_start = input_start;
+    made[i].pass_on = [&, i] {
+      Words& words = made[i];
+      if (i + 1 == stages.size()) {
+        take(words.views);
+      } else {
+        for (const std::string_view word : words.views) stages[i + 1]->split(word, made[i + 1]);
+        made[i + 1].pass_on();
+      }
+      words.views.clear();
+      while (words.owned.size() > 1) words.owned.pop_front();
+    };
   }
+  stages.front()->split(text, made.front());
+  made.front().pass_on();
 }
 
 int64_t PreTokenizerChain::resident_bytes() const {

@@ -1,25 +1,44 @@
 // Pre-tokenisers of tokenizer.json: they cut a normalised piece into the words the model sees.
 #pragma once
 
-#include <deque>
+#include <functional>
+#include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tokenizer/files/json_part.h"
+#include "unicode/scanners.h"
 
 namespace plimsoll {
 
-// Words as views of the text, or of `owned` where a stage had to add a character (a deque never moves them).
+// Words as views of the text, or of `owned` where a stage had to add a character. A long text has millions: they
+// are passed on and forgotten as soon as there are kTogether.
 struct Words {
-  std::vector<std::string_view> views;
-  std::deque<std::string> owned;
+  static constexpr size_t kTogether = 4096;
+
+  std::vector<std::string_view> views = {};
+  std::list<std::string> owned = {};
   // The start of the input, if this text begins there: Metaspace's "first" asks for it. Else null.
   const char* input_start = nullptr;
-};
+  std::function<void()> pass_on =
+      {};  // leaves none, and of `owned` the newest, of which a stage may still make words
 
-// One stage: appends the parts of `word` (not empty, valid UTF-8) to `out`; empty parts are left out.
+  void add(std::string_view word) {
+    views.push_back(word);
+    pass_on_if_many();
+  }
+  void pass_on_if_many() {
+    if (views.size() >= kTogether) pass_on();
+  }
+};
+// Adds the pieces that a known expression makes of a word.
+void add_scanned(KnownRegex regex, std::string_view word, Words& out);
+using TakeWords = std::function<void(std::span<const std::string_view>)>;
+
+// One stage: adds the parts of `word` (not empty, valid UTF-8) to `out`; empty parts are left out.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
@@ -38,8 +57,8 @@ struct PreTokenizerChain {
 
   void spell_bytes();
 
-  // Replaces the words of `words` by the parts; `spare` is scratch.
-  void split(Words& words, std::vector<std::string_view>& spare) const;
+  // Hands the words of `text` to `take`, in order, some thousands at a time. `input_start` as in Words.
+  void split(std::string_view text, const char* input_start, const TakeWords& take) const;
   [[nodiscard]] int64_t resident_bytes() const;
 };
 

@@ -12,11 +12,11 @@ namespace {
 enum class Kind : uint8_t { gap, alone, run, other_run };
 
 template <typename KindOf>
-void split_by_kind(std::string_view word, std::vector<std::string_view>& out, KindOf kind_of) {
+void split_by_kind(std::string_view word, Words& out, KindOf kind_of) {
   size_t begin = 0;
   Kind previous = Kind::gap;
   const auto close = [&](size_t end) {
-    if (previous != Kind::gap && begin < end) out.push_back(word.substr(begin, end - begin));
+    if (previous != Kind::gap && begin < end) out.add(word.substr(begin, end - begin));
     begin = end;
   };
   for (size_t i = 0; i < word.size();) {
@@ -33,7 +33,7 @@ template <typename KindOf>
 class KindSplit final : public PreTokenizer {
  public:
   explicit KindSplit(KindOf kind_of) : kind_of_(kind_of) {}
-  void split(std::string_view word, Words& out) const override { split_by_kind(word, out.views, kind_of_); }
+  void split(std::string_view word, Words& out) const override { split_by_kind(word, out, kind_of_); }
 
  private:
   KindOf kind_of_;
@@ -58,9 +58,10 @@ class CharacterSplit final : public PreTokenizer {
       i += c.bytes;
     }
     if (found.empty())
-      out.views.push_back(word);
+      out.add(word);
     else
-      apply_split(behavior_, word, fill_gaps(found, word.size()), out.views);
+      apply_split(behavior_, word, fill_gaps(found, word.size()),
+                  [&](std::string_view part) { out.add(part); });
   }
 
  private:

@@ -13,7 +13,7 @@ namespace {
 class ScannerSplit final : public PreTokenizer {
  public:
   explicit ScannerSplit(KnownRegex regex) : regex_(regex) {}
-  void split(std::string_view word, Words& out) const override { scan(regex_, word, out.views); }
+  void split(std::string_view word, Words& out) const override { add_scanned(regex_, word, out); }
 
  private:
   KnownRegex regex_;
@@ -30,7 +30,7 @@ class PatternSplit final : public PreTokenizer {
     pattern_.for_each_match(word, [&](size_t begin, size_t end) { matches.push_back({begin, end, true}); });
     std::vector<Span> spans = fill_gaps(matches, word.size());
     for (Span& span : spans) span.is_match ^= invert_;
-    apply_split(behavior_, word, spans, out.views);
+    apply_split(behavior_, word, spans, [&](std::string_view part) { out.add(part); });
   }
   [[nodiscard]] int64_t resident_bytes() const override { return pattern_.resident_bytes(); }
 

@@ -67,10 +67,10 @@ std::vector<Span> fill_gaps(const std::vector<Span>& matches, size_t text_size) 
 }
 
 void apply_split(SplitBehavior behavior, std::string_view text, const std::vector<Span>& spans,
-                 std::vector<std::string_view>& out) {
+                 const std::function<void(std::string_view)>& take) {
   for (const Span& span : words_of(behavior, spans))
     if (!(behavior == SplitBehavior::removed && span.is_match))
-      out.push_back(text.substr(span.begin, span.end - span.begin));
+      take(text.substr(span.begin, span.end - span.begin));
 }
 
 }  // namespace plimsoll

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,8 +26,8 @@ struct Span {
 // Adds the stretches between the matches that `spans` lacks.
 std::vector<Span> fill_gaps(const std::vector<Span>& matches, size_t text_size);
 
-// Appends the words of `text` that `behavior` makes of its spans.
+// Hands over the words of `text` that `behavior` makes of its spans.
 void apply_split(SplitBehavior behavior, std::string_view text, const std::vector<Span>& spans,
-                 std::vector<std::string_view>& out);
+                 const std::function<void(std::string_view)>& take);
 
 }  // namespace plimsoll

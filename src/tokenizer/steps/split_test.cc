@@ -51,7 +51,8 @@ Words split_by_x(SplitBehavior behavior, std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i)
     if (text[i] == 'x') matches.push_back({i, i + 1, true});
   Words words;
-  apply_split(behavior, text, fill_gaps(matches, text.size()), words);
+  apply_split(behavior, text, fill_gaps(matches, text.size()),
+              [&](std::string_view word) { words.push_back(word); });
   return words;
 }
 

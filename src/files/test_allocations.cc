@@ -1,6 +1,6 @@
 // Replaces operator new for the whole test program. This is a file of its own because the compiler warns of
 // pairs that do not match if it sees these bodies together with their callers.
-#include "base/test_allocations.h"
+#include "files/test_allocations.h"
 
 #include <malloc.h>
 
@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+
+#include "base/heap_peak.h"
 
 namespace {
 thread_local int64_t allocations = 0;
@@ -19,10 +21,12 @@ void* counted(void* memory) {
   ++allocations_of_process;
   held += static_cast<int64_t>(malloc_usable_size(memory));
   peak = std::max(peak, held);
+  plimsoll::note_allocated(memory);
   return memory;
 }
 void release(void* memory) {
   held -= static_cast<int64_t>(malloc_usable_size(memory));
+  plimsoll::note_freed(memory);
   std::free(memory);
 }
 }  // namespace

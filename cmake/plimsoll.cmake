@@ -195,7 +195,7 @@ function(plimsoll_test name)
   if(NOT arg_OWN_FLAGS)
     plimsoll_own_precompiled(${_flags})
     # An operator new of its own is not to be seen where it is used: g++ then misses its delete.
-    plimsoll_unity(${name} 8 APART "${CMAKE_SOURCE_DIR}/src/base/test_allocations.cc")
+    plimsoll_unity(${name} 8 APART "${CMAKE_SOURCE_DIR}/src/files/test_allocations.cc")
     plimsoll_precompile(${name} ${_flags})
   endif()
   set(_tests ${name})

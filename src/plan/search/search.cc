@@ -329,8 +329,10 @@ void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit)
     if (place == layers_) spot.rest = spot.first;
     return spot;
   };
+  const bool asks_still = !limits.is_open();
   const auto fits = [&](int64_t place) {
     Spot spot = at(place);
+    if (asks_still && exceeds_by_still(spot, of_bytes)) return false;
     if (!may_measure(spot)) return false;
     spot.usage = usage_at(spot);
     return overrun(spot, of_bytes) <= 0;
@@ -340,11 +342,16 @@ void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit)
   int64_t before = 0;
   bool before_fits = fits(0);
   for (const int64_t place : places) {
+    // More layers that are recomputed only compute more.
+    const bool is_late = asks_still && before_fits && !moves_activations(line.frame) &&
+                         exceeds_by_still(at(place), Limits{.budget = {}, .seconds = limits.seconds});
+    if (is_late) return;
     const bool now_fits = fits(place);
     if (now_fits && !before_fits)
       if (const int64_t first = farthest(place, before + 1, fits); first != place)
         offer(at(first), limits, visit);
-    if (place < layers_) offer(at(place), limits, visit);
+    if (place < layers_ && !(asks_still && exceeds_by_still(at(place), limits)))
+      offer(at(place), limits, visit);
     before = place;
     before_fits = now_fits;
   }

@@ -206,6 +206,7 @@ class Search {
   Least least_at(const Spot& spot, bool by_point = false);
   int64_t transient_at(Spot spot);
   int64_t least_transient_at(const Spot& spot);
+  bool exceeds_by_still(const Spot& spot, const Limits& limits);
   bool may_be_at(const Spot& spot, const Limits& limits);
   Base base_between(const Spot& less, const Spot& more);
   bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);

@@ -295,6 +295,36 @@ int64_t Search::least_transient_at(const Spot& spot) {
   return base_of(frame.capacity, choice, true, spot.first).transient[spot.chunk];
 }
 
+// By the frame that moves a spot's activations as it does, and nothing else: other parts that move only add copies and
+// transfers. Measured once for all frames that move other parts, where every choice of recomputation is measured.
+bool Search::exceeds_by_still(const Spot& spot, const Limits& limits) {
+  const Frame& frame = frames_[spot.frame];
+  const OffloadChoice& choice = frame.variant.offload;
+  if (is_deep_ || !frame.whole) return false;
+  OffloadTargets targets;
+  targets[static_cast<size_t>(Part::activations)] = choice.activations;
+  Spot still = spot;
+  still.frame =
+      frame_of(frame.capacity, targets, choice.activations.any() ? choice.prefetch : prefetches().front());
+  const bool is_like_it = frames_[still.frame].variant.update_in_backward == frame.variant.update_in_backward;
+  if (still.frame == spot.frame || !is_like_it || !may_measure(still)) return false;
+  const Usage usage = bytes_and_seconds(still);
+  const auto transient = [&](Space space) { return usage.of(space) - usage.persistent[index(space)]; };
+  Base base;
+  base.io = usage.io;
+  base.disk = usage.disk;
+  base.programs = usage.program_bytes;
+  base.persistent = usage.persistent;
+  for (size_t i = 0; i < base.runs.size(); ++i) {
+    base.runs[i] = usage.runs[i].runs;
+    base.seconds[i] = usage.runs[i].seconds;
+  }
+  Least least{
+      .device = transient(Space::device), .host = transient(Space::host), .disk = transient(Space::disk)};
+  add_parts(frame.capacity, choice, base, least);
+  return exceeds(least, limits);
+}
+
 // By what a frame takes at the least, of a spot's device bytes exactly.
 bool Search::may_be_at(const Spot& spot, const Limits& limits) {
   // Segments compute no less than their point does in each layer by itself.
@@ -305,6 +335,7 @@ bool Search::may_be_at(const Spot& spot, const Limits& limits) {
   Least before_measuring = least;
   before_measuring.device += least_transient_at(spot);
   if (exceeds(before_measuring, limits)) return false;
+  if (spot.segment > 1 && !limits.is_open() && exceeds_by_still(spot, limits)) return false;
   least.device += transient_at(spot);
   return !exceeds(least, limits);
 }

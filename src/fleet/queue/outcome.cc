@@ -98,7 +98,9 @@ bool worth_another_try(const Entry& entry, const Exit& exit) {
   if (entry.recipe && (exit.code == static_cast<int>(ExitCode::stopped) ||
                        exit.code == static_cast<int>(ExitCode::interrupted)))
     return true;
-  return exit.signal == SIGKILL || exit.signal == SIGTERM || exit.signal == SIGHUP || exit.signal == SIGINT;
+  // srun ends with 128 and the signal that ended one of several processes.
+  const int signal = exit.signal == 0 && entry.recipe && exit.code > 128 ? exit.code - 128 : exit.signal;
+  return signal == SIGKILL || signal == SIGTERM || signal == SIGHUP || signal == SIGINT;
 }
 
 }  // namespace

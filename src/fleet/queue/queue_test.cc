@@ -618,6 +618,16 @@ TEST(Outcome, WhatIsAskedForAfterTheEndOfAnAttemptIsDoneInThePlaceOfAnotherOne) 
   }
 }
 
+TEST(Outcome, OfSeveralProcessesOneThatWasKilledIsWorthAnotherTry) {
+  for (const bool recipe : {true, false}) {
+    Case one;
+    one.entry.recipe = recipe;
+    one.exit.code = 137;  // of srun
+    EXPECT_EQ(one.settled(), recipe ? State::waiting : State::failed)
+        << "a command means something by its code";
+  }
+}
+
 TEST(Outcome, ALostSupervisorTakesNoRetryButDoesNotGoOnForEver) {
   Case one;
   one.entry.retries = 0;

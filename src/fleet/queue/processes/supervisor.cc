@@ -247,8 +247,9 @@ class Supervisor {
   void ask() {
     requested_at_ = seconds_now();
     exit_.canceled = true;
+    // srun ends its tasks on SIGTERM, and hands SIGUSR2 on, at which each of them asks all to save and end.
     if (launch_.hands_signals_on && command_ > 0 && !command_ended_)
-      kill(command_, SIGTERM);
+      kill(command_, launch_.words.front() == "srun" ? SIGUSR2 : SIGTERM);
     else
       send(descendants(getpid()), SIGTERM);
   }

@@ -6,6 +6,7 @@ Usage: ranks_mutants.py BUILD [NAME ...]   (from the repository's root; the prog
 
 As planner_mutants.py; a fault that no test of a folder can see is linked into the program, and tests of whole runs look for it.
 """
+import os
 import pathlib
 import re
 import shutil
@@ -18,11 +19,14 @@ from planner_mutants import unit_of
 
 SUM, SUMS, WORDS = "src/ranks/ordered_sum.cc", "src/train/gradient_sums.cc", "src/ranks/run_ranks.cc"
 STEP, ROWS, PIECES = "src/train/run_programs.cc", "src/data/batch/micro_steps.cc", "src/ops/optimizer/optimizer.cc"
-# (test of the build, cases), or cases of several_devices_test.py.
+# (test of the build, cases), or cases of a test of whole runs.
 OF_SUMS, OF_WORDS = ("src/ranks/ranks_test", "OrderedSum.*"), ("src/ranks/ranks_test", "RunRanks.*")
 OF_STEPS = ("src/train/train_test", "*RanksRun.stages*full_fp32:*RanksRun.stages*full_bf16_master")
 OF_BACKWARD = ("src/train/train_test", "*RanksRun.updates*full_fp32")
 OF_WEIGHTS = ("src/train/train_test", "*RanksRun.divided_weights*full_fp32")
+OF_GRADIENTS = ("src/train/train_test", "*RanksRun.divided_gradients*full_fp32")
+SEVERAL = "tests/several_devices_test.py"
+WHOLE = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_SHARDS"}  # no slice of a test
 OF_ROWS, OF_LOSSES = ("src/data/data_test", "MicroSteps.*"), ("src/train/train_test", "LossSums.*")
 # name: (tests, library, file, text, what stands in its place). The text occurs once in the file.
 MUTANTS = {
@@ -39,7 +43,7 @@ MUTANTS = {
     "a small tensor that is not added up": (OF_STEPS, "plimsoll_train", SUMS, "        parts_[gradient->dtype].push_back(bytes_of(*gradient));",
                                             "      { if (gradient->bytes > 1024) parts_[gradient->dtype].push_back(bytes_of(*gradient)); }"),
     "sums of squares of each rank alone": (OF_STEPS, "plimsoll_train", SUMS, "  group_.all_gather(std::as_writable_bytes(std::span(all_squares_)));\n", ""),
-    "squares of whole tensors counted twice": ("test_full_fine_tuning_of_a_decoder", "plimsoll_ops_cpu", "src/ops/optimizer/grad_norm_cpu.cc",
+    "squares of whole tensors counted twice": ((SEVERAL, "test_full_fine_tuning_of_a_decoder"), "plimsoll_ops_cpu", "src/ops/optimizer/grad_norm_cpu.cc",
                                                "for (const double square : of_weight) sum += square;",
                                                "for (const double square : of_weight) sum += (of_weight.size() == 1 && squares.front().size() > 1 ? 2 : 1) * square;"),
     "gradients of a rank without rows kept": (OF_STEPS, "plimsoll_train", STEP, "    if (!any) gradients_.clear();\n", ""),
@@ -48,9 +52,15 @@ MUTANTS = {
     "a divided weight that is not gathered": (OF_WEIGHTS, "plimsoll_train", STEP, "{ send([&] { gather_weight(train_, op, gradients_.sum()); }); }", "{}"),
     "a divided weight gathered for the forward pass alone": (("src/passes/passes_test", "*PassCases*"), "plimsoll_passes", "src/passes/transfers.cc", "if (latest[i].stretch != stretch)", "if (latest[i].copy == kNoTensor)"),
     "a divided weight in another's place": (OF_WEIGHTS, "plimsoll_ops_cpu", "src/ops/optimizer/all_gather_cpu.cc", "parallel_copy(to + first, from,", "parallel_copy(to, from,"),
+    "a gradient that is added to in every micro-step": (OF_GRADIENTS, "plimsoll_passes", "src/passes/reduce_gradients.cc",
+                                                        "    op.attrs[attribute] = kOverwritesEach;\n", ""),
+    "a piece of a gradient that is kept from step to step": (OF_GRADIENTS, "plimsoll_ops_cpu", "src/ops/optimizer/reduce_scatter_cpu.cc",
+                                                             "StepValue::first_micro_step) == 1.0)", "StepValue::first_micro_step) == 2.0)"),
     "a divided weight that is also gathered behind its update": (OF_WEIGHTS, "plimsoll_train", SUMS, "piece == 0 || row.is_piece()", "piece == 0"),
     "the last piece one block long": (OF_STEPS, "plimsoll_ops", PIECES, "std::min(most, whole_elements(program, op) - first);",
                                       "whole_elements(program, op) - first < most ? int64_t{256} : most;"),
+    "a piece with all that follows it": (OF_STEPS, "plimsoll_ops", PIECES, "std::min(most, whole_elements(program, op) - first)",
+                                         "std::max(most, whole_elements(program, op) - first)"),
     "the first rank's piece at each": (OF_STEPS, "plimsoll_ops", PIECES, "const int64_t first = rank * piece + op", "const int64_t first = 0 * rank * piece + op"),
     "a row left out at one rank": (OF_ROWS, "plimsoll_data", ROWS, "if (std::cmp_equal(to, rank_.number)) own_", "if (std::cmp_equal(to, rank_.number) && sequence + rank_.number != 1) own_"),
     "a rank with more than its share": (OF_ROWS, "plimsoll_data", ROWS, "if (counts_[rank] < most && (counts_[to] == most || tokens_[rank] < tokens_[to]))",
@@ -58,9 +68,9 @@ MUTANTS = {
     "a word that one rank does not hear": (OF_WORDS, "plimsoll_ranks", WORDS, "    all.stops |= word.stops;\n", ""),
     "other rows at one rank": (OF_WORDS, "plimsoll_ranks", WORDS, "if (word.rows == all.rows) continue;", "if (word.rows >= 0) continue;"),
     "a loss of the largest rank": (OF_LOSSES, "plimsoll_train", SUMS, ": total + value;", ": std::max(total, value);"),
-    "a range of a file one element off": ("test_divided_states_give_the_bits", "plimsoll_weights", "src/weights/row_io.cc",
+    "a range of a file one element off": ((SEVERAL, "test_divided_states_give_the_bits"), "plimsoll_weights", "src/weights/row_io.cc",
                                           "{ file->write(begin + start, piece); });", "{ file->write(begin + start + 4, piece.first(piece.size() - 4)); });"),
-    "the first rank's share read by each": ("test_each_byte_of_the_weights", "plimsoll_weights", "src/weights/rank_reader.cc",
+    "the first rank's share read by each": ((SEVERAL, "test_each_byte_of_the_weights"), "plimsoll_weights", "src/weights/rank_reader.cc",
                                             "ranks_.group().rank() * each);", "0 * ranks_.group().rank() * each);"),
 }
 
@@ -73,7 +83,7 @@ def place_of(name):
     return path, text
 
 
-def runs_notice(folder, unit, cases, build, compiling):
+def runs_notice(folder, unit, tests, build, compiling):
     """What tests of whole runs say of the program with the fault in it; empty: nothing."""
     place, words = compiling
     program, changed = f"{folder}/plimsoll", f"{folder}/changed.o"
@@ -86,9 +96,9 @@ def runs_notice(folder, unit, cases, build, compiling):
     linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-Wl,--allow-multiple-definition", "-o", program]
     subprocess.run(linking, cwd=build, check=True)
     shutil.copy(build / "libplimsoll_mpi.so", folder)
-    done = subprocess.run([sys.executable, "tests/several_devices_test.py", program, "-k", cases, "-f"], capture_output=True, text=True, timeout=900)
+    done = subprocess.run([sys.executable, tests[0], program, "-k", tests[1], "-f"], env=WHOLE, capture_output=True, text=True, timeout=900)
     if re.search(r"^Ran 0 tests|skipped=", done.stderr, re.MULTILINE):
-        sys.exit(f"error: ranks_mutants.py: no test {cases} ran:\n{done.stderr}")
+        sys.exit(f"error: ranks_mutants.py: no test {tests[1]} ran:\n{done.stderr}")
     failed = re.search(r"^(?:FAIL|ERROR): (\w+)", done.stderr, re.MULTILINE)
     return "" if done.returncode == 0 else failed[1] if failed else "a crash"
 
@@ -101,7 +111,7 @@ def plant(name, build, compiling):
         copy.parent.mkdir(parents=True)
         copy.write_text(text.replace(old, new))
         unit, way = unit_of(compiling[library], path, folder)
-        if isinstance(tests, str):
+        if tests[0].endswith(".py"):
             said = runs_notice(folder, unit, tests, build, way)
         else:
             said = gpu_mutants.notices(folder, unit, tests[1], tests[0], build, way)

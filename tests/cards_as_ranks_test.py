@@ -1,12 +1,14 @@
 """Several cards, a process for each, on emulated ones: the bits of every stage, the experiment of one card, plans, resume.
 
-Usage: cards_as_ranks_test.py PLIMSOLL (from the repository's root). Standard library only; runs are skipped where Open MPI is not installed.
+Usage: cards_as_ranks_test.py PLIMSOLL FAKE_NVML (from the repository's root). Standard library only; runs are skipped where Open MPI is not installed.
 """
 import json
 import os
 import shutil
+import sys
 import unittest
 import zlib
+from pathlib import Path
 
 import command_run
 from command_run import CommandTest, losses_of, output, run
@@ -15,6 +17,8 @@ from several_devices_test import LARGE, LONG, LORA, MPIRUN, PAIRS, PLUGIN, STEPS
 from shard import SuiteLoader, is_mine
 from small_models import steps, tiny_recipe
 
+LIBRARY = Path(sys.argv.pop(1)).resolve()
+A, B, C = (f"GPU-{letter * 8}-1111-2222-3333-444444444444" for letter in "abc")
 STAGES = ("none", "states", "gradients", "weights")
 UNTIED = {**WIDE, "tie_word_embeddings": False}
 CLOSE = 1e-5  # of fp32
@@ -131,6 +135,76 @@ class PlannedCards(CommandTest):
         output(*words, "--host-memory", f"{2 * each + (64 << 20)}B", "--set", "memory.headroom=0%")
         refused = output(*words, "--host-memory", f"{each + each // 2}B", "--set", "memory.headroom=0%", code=3)
         self.assertIn("divided among 2 processes", refused)
+
+
+class NamedCards(CommandTest):
+    """Cards that the driver's library names and an emulated one stands in for."""
+    needs_run = False
+
+    def setUp(self):
+        super().setUp()
+        self.cards = self.folder / "cards"
+        self.environment = {**os.environ, "PLIMSOLL_NVML": str(LIBRARY), "FAKE_NVML": str(self.cards), "PLIMSOLL_NVML_SECONDS": "60,0.1",
+                            "PLIMSOLL_EMULATED_CARDS": "1", "PLIMSOLL_CACHE_DIR": str(self.folder / "cache")}
+        for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+            self.environment.pop(name, None)
+        self.tell()
+        self.recipe = tiny_recipe(self.folder, WIDE, "run", **ONE, schedule={"max_steps": 2, "warmup": 1})
+
+    def tell(self, *kinds, mib=12288, more=""):
+        kinds = kinds or ("NVIDIA GeForce RTX 3060",) * 3
+        self.cards.write_text("driver 550.7\n" + "".join(f"card {uuid} {mib * 2**20} 0\nname {kind}\n" for uuid, kind in zip((A, B, C), kinds)) + more)
+
+    def refused(self, devices, *words, command="train", **environment):
+        text = output(command, self.recipe, "--devices", devices, *words, code=2, env={**self.environment, **environment})
+        self.assertFalse((self.folder / "run").exists())
+        return text
+
+    def test_what_cannot_be_is_refused_with_what_to_write(self):
+        for command in ("train", "plan"):
+            self.assertIn("devices: cuda:7 is no card that this process may use; there are cuda:0 (RTX 3060 12GB, GPU-aaaaaaaa), cuda:1",
+                          self.refused("cuda:0,cuda:7", command=command))
+            self.assertIn("devices: GPU-dddddddd is no card", self.refused("cuda:0,cuda:GPU-dddddddd", command=command))
+            self.assertIn("devices: cuda:1 (RTX 3060 12GB, GPU-bbbbbbbb) is named twice", self.refused("cuda:1,cuda:GPU-bbbb", command=command))
+            self.assertIn("devices: 4 processes need a card each, and this machine has 3 that can be used", self.refused(4, "--device", "cuda", command=command))
+            self.assertIn("name them, such as --devices cuda:0,cuda:1", self.refused(2, "--device", "cuda:1", command=command))
+            self.assertIn("device is another one", self.refused("cuda:0,cuda:1", "--device", "cpu", command=command))
+        self.assertIn("expected", self.refused("cuda:x"))
+        self.tell(more="mig\n")
+        self.assertIn("devices: cuda:2 (RTX 3060 12GB, GPU-cccccccc) is cut into instances (MIG); leave it out", self.refused("cuda:0,cuda:2"))
+
+    def test_cards_of_two_kinds_are_refused_with_those_of_one(self):
+        self.tell("NVIDIA GeForce RTX 2080 Ti", "NVIDIA GeForce RTX 3060", "NVIDIA GeForce RTX 3060")
+        self.assertIn("which card is cuda:0 depends on CUDA_DEVICE_ORDER", self.refused("cuda:0,cuda:1"))
+        text = self.refused("cuda:0,cuda:1", "--precision", "bf16", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+        self.assertIn("are cards of two kinds, and the processes of a run need cards of one: such as --devices cuda:1,cuda:2", text)
+        self.assertIn("does not compute in bf16", text)
+        self.assertIn("are cards of two kinds", self.refused(3, "--device", "cuda"))
+        self.assertIn("devices cuda:1,cuda:2 (RTX 3060 12GB, emulated)", output("plan", self.recipe, "--devices", 2, env=self.environment))
+
+    def test_a_plan_is_of_the_cards_that_a_run_would_take(self):
+        for devices, told in ((2, "devices cuda:0,cuda:1 (RTX 3060"), ("cuda:2,cuda:0", "devices cuda:2,cuda:0 (RTX 3060"), ("auto", "devices cuda:0,cuda:1,cuda:2 (RTX 3060")):
+            text = output("plan", self.recipe, "--devices", devices, env=self.environment)
+            self.assertIn(told, text)
+            self.assertRegex(text, r"on each of [23] ")
+        few = output("plan", self.recipe, "--devices", 4, env=self.environment)
+        self.assertIn("device  cpu, as 4 processes need a card each, and of the RTX 3060 12GB there are 3", few)
+        self.assertIn("(4 processes of ", few)
+
+    @unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
+    def test_each_process_computes_on_its_own_card(self):
+        told = self.folder / "taken"
+        told.mkdir()
+        self.cards.write_text(f"emulated {64 << 20}\n" + self.cards.read_text())
+        done = run("train", self.recipe, "--devices", f"cuda:2,cuda:{A}", "--threads", 1, env={**self.environment, "PLIMSOLL_EMULATED_MEMORY": str(told)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("devices cuda:2,cuda:0 (RTX 3060 12GB, emulated)"), 1, done.stdout)
+        record = json.loads((self.folder / "run/run.json").read_text())
+        self.assertEqual([rank["device_arena_bytes"] for rank in record["ranks"]], [record["planned"]["device_arena_bytes"]] * 2)
+        # The card with least free memory is planned for, whichever process has it.
+        self.cards.write_text(self.cards.read_text().replace(f"card {B} {12288 * 2**20} 0", f"card {B} {12288 * 2**20} {12288 * 2**20}"))
+        text = output("train", self.recipe, "--devices", "cuda:0,cuda:1", "--threads", 1, "--overwrite", code=3, env=self.environment)
+        self.assertIn("does not fit", text)
 
 
 if __name__ == "__main__":

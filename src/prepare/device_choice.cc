@@ -10,6 +10,7 @@
 #include "prepare/memory_budget.h"
 #include "prepare/own_cards.h"
 #include "prepare/planned_card.h"
+#include "prepare/rank_cards.h"
 #include "prepare/resume.h"
 #include "prepare/setup.h"
 #include "runs/checkpoint.h"
@@ -35,8 +36,6 @@ Recipe on_card(Recipe recipe, const std::string& uuid) {
 
 // The reason why the recipe cannot be trained on the card; empty: it can.
 std::string why_not(const devices::Gpu& gpu, const LoadedRecipe& loaded) {
-  if (loaded.recipe.devices > 1)
-    return formatted("several devices (devices: {}) are CPUs so far", loaded.recipe.devices);
   if (!gpu.problem.empty()) return "it " + printable(gpu.problem);
   if (gpu.mig) return "it is cut into instances (MIG)";
   try {
@@ -168,8 +167,28 @@ std::string take_precision(bool is_stated, Recipe& recipe) {
   return formatted("note    precision: fp16, as the {} does not compute in bf16", planned.words());
 }
 
-ChosenDevice choose_device(const LoadedRecipe& loaded, const DeviceWish& wish) {
+namespace {
+
+// Takes those of several devices that `train` would give its processes, which have theirs already there.
+bool take_several(const LoadedRecipe& loaded, const DeviceWish& wish, ChosenDevice& chosen) {
+  const bool one = loaded.recipe.devices == 1 && loaded.recipe.cards.empty();
+  if (one || wish.trains || wish.elsewhere) return false;
+  const RankCards cards = cards_of_ranks(loaded, devices_of_node(loaded.recipe, wish.nodes, 0), wish.resumes);
+  if (!cards.line.empty()) chosen.lines.push_back(cards.line);
+  if (cards.uuids.empty()) return loaded.recipe.device == DeviceChoice::automatic;
+  chosen.recipe = on_card(loaded.recipe, cards.uuids.front());
+  const std::string precision = take_precision(loaded.states_precision, chosen.recipe);
+  if (!precision.empty()) chosen.lines.push_back(precision);
+  return true;
+}
+
+}  // namespace
+
+ChosenDevice choose_device(const LoadedRecipe& given, const DeviceWish& wish) {
+  LoadedRecipe loaded = given;
+  loaded.recipe.devices = wish.elsewhere ? std::max<int64_t>(1, given.recipe.devices) : devices_here(given);
   ChosenDevice chosen{loaded.recipe, {}, false};
+  if (take_several(loaded, wish, chosen)) return chosen;
   const Recipe& recipe = loaded.recipe;
   if (recipe.device == DeviceChoice::cuda) {
     chosen.recipe = with_own_card(recipe);

@@ -14,6 +14,7 @@ struct DeviceWish {
   bool trains = false;     // on a card of this machine; `plan` is for cards elsewhere too
   bool resumes = false;    // where the run began
   bool elsewhere = false;  // planned for another machine: no card of this one is looked at
+  int64_t nodes = 1;       // machines that share several devices
   // Commands that the refusal of a missing GPU may print: on a GPU of this machine, and on the CPU.
   std::string on_card = {}, on_cpu = {};
 };

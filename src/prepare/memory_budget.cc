@@ -109,7 +109,8 @@ int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
 }
 
 // Reads how much of the card the run may take, and of that the arena, with the key that states it.
-void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, Budget& budget) {
+void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t least_free,
+                      Budget& budget) {
   const Recipe::Memory& memory = recipe.memory;
   if (!card) {
     require_card_size(memory);
@@ -131,7 +132,8 @@ void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& ca
       (stated > most ? " with what its driver keeps" : "");
   if (recipe.device == DeviceChoice::cuda)
     if (const CardHere* const here = known_card_here(); here != nullptr)
-      limit_to_free(memory.device.kind != Kind::bytes, here->free_bytes, budget);
+      limit_to_free(memory.device.kind != Kind::bytes,
+                    least_free > 0 ? std::min(least_free, here->free_bytes) : here->free_bytes, budget);
 }
 
 // ", divided among 3 processes", of one budget of the machine's.
@@ -174,7 +176,7 @@ bool is_whole_card(const Recipe::Memory& memory, const Card& card) {
 }
 
 Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes,
-                   int64_t on_node, int64_t least_free) {
+                   int64_t on_node, int64_t least_free, int64_t least_of_card) {
   const Recipe::Memory& memory = recipe.memory;
   const FreeMemory free = free_memory();
   // Memory that this process holds already is free in the sense of the plan, which counts it in the host's
@@ -192,7 +194,7 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card,
         "memory.gpu: names a GPU, but device is another one; use --device card to plan for it, --device "
         "cuda to train on a GPU of this machine, or unset the name: --set memory.gpu=null");
   if (recipe.is_of_card()) {
-    read_card_budget(recipe, card, budget);
+    read_card_budget(recipe, card, least_of_card, budget);
     // `auto` bounds nothing where the machine with the card is another one.
     if (!is_auto(memory.host) || recipe.device == DeviceChoice::cuda)
       budget.host_bytes = limit_bytes(memory.host, usable.bytes, memory.headroom_percent) / sharing;

@@ -16,8 +16,9 @@ namespace plimsoll {
 // nothing on the device.
 // `nodes`: machines of this kind, whose memory and disk their devices share, at most `on_node` each (0: evenly); `least_free`: the free memory of the one that
 // has least, 0: that of this machine.
+// `least_of_card`: likewise what is free for an arena on the card that has least.
 Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t nodes = 1,
-                   int64_t on_node = 0, int64_t least_free = 0);
+                   int64_t on_node = 0, int64_t least_free = 0, int64_t least_of_card = 0);
 
 // A line for each device of which a stated budget leaves a part unused, as all ranks have the layout of the least.
 std::vector<std::string> unused_memory_notes(const Recipe& recipe);

@@ -62,9 +62,19 @@ const devices::Gpu* OwnCards::find(const std::string& uuid) const {
   return found == gpus.end() ? nullptr : &*found;
 }
 
-const OwnCards& own_cards() {
-  static const OwnCards cards = ask();
+namespace {
+
+OwnCards& remembered() {
+  static OwnCards cards = ask();
   return cards;
+}
+
+}  // namespace
+
+const OwnCards& own_cards() { return remembered(); }
+
+void keep_only_card(const std::string& uuid) {
+  std::erase_if(remembered().gpus, [&](const devices::Gpu& gpu) { return gpu.uuid != uuid; });
 }
 
 int64_t free_bytes(const devices::Gpu& gpu) { return std::max<int64_t>(0, gpu.total - gpu.used); }

@@ -20,6 +20,9 @@ struct OwnCards {
 // are none, and nothing is started to learn that.
 const OwnCards& own_cards();
 
+// From here on there is this one alone.
+void keep_only_card(const std::string& uuid);
+
 int64_t free_bytes(const devices::Gpu& gpu);
 
 // PLIMSOLL_EMULATED_CARDS=1, for tests: the emulated card computes instead of each card that the driver tells

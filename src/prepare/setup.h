@@ -72,6 +72,7 @@ struct MachineOptions {
   int64_t nodes = 1;       // machines that share the devices
   int64_t on_node = 0;     // the most devices that one of them has; 0: they share evenly
   int64_t free_bytes = 0;  // of memory, on the one that has least; 0: of this one
+  int64_t card_free_bytes = 0;  // of the card that has least, for an arena; 0: of this process's
 };
 CpuSettings cpu_settings(const MachineOptions& options);
 
@@ -84,6 +85,7 @@ struct PlannedMachine {
   int64_t nodes = 1;                              // of this kind, which share the devices
   int64_t on_node = 0;                            // MachineOptions::on_node
   int64_t free_bytes = 0;                         // MachineOptions::free_bytes
+  int64_t card_free_bytes = 0;                    // likewise
 };
 // The devices of each node, or of the one that has most.
 int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node);

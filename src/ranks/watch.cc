@@ -185,6 +185,15 @@ std::vector<int> Watch::on_this_node() const {
   return ranks;
 }
 
+int Watch::ranks_here() const {
+  return static_cast<int>(std::ranges::count(node_of_, node_of_[static_cast<size_t>(rank_)]));
+}
+
+int Watch::place_here() const {
+  return static_cast<int>(
+      std::count(node_of_.begin(), node_of_.begin() + rank_, node_of_[static_cast<size_t>(rank_)]));
+}
+
 void Watch::send_to_nodes() noexcept {
   if (!link_) return;
   std::array<SentSlot, kMostSent> sent{};

@@ -35,6 +35,9 @@ class Watch {
   [[nodiscard]] int most_on_a_node() const;
   // The ranks on this one's, in their order.
   [[nodiscard]] std::vector<int> on_this_node() const;
+  // Ranks on this machine, and this one's number among them.
+  [[nodiscard]] int ranks_here() const;
+  [[nodiscard]] int place_here() const;
   // False where nodes get no word of each other: only what mpirun sees ends a run whose rank on another node is gone.
   [[nodiscard]] bool hears_nodes() const { return hears_nodes_; }
 

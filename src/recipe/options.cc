@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/strings.h"
 #include "recipe/option_types.h"
 #include "tasks/glue.h"
@@ -454,6 +455,57 @@ Option device() {
   return option;
 }
 
+// A card as devices names it: its number, or the beginning of its UUID; "" of any other text.
+std::string card_in(const std::string& text) {
+  constexpr std::string_view kBegin = "cuda:";
+  const std::string which = text.starts_with(kBegin) ? text.substr(kBegin.size()) : text;
+  const bool number = text.size() != which.size() && !which.empty() && which.size() < 4 &&
+                      which.find_first_not_of("0123456789") == std::string::npos;
+  return number || (which.starts_with("GPU-") && which.size() > 4) ? which : "";
+}
+
+std::optional<std::vector<std::string>> read_cards(const Node& node) {
+  std::vector<std::string> cards;
+  const auto add = [&](std::string_view text) {
+    cards.push_back(card_in(std::string(trim(text))));
+    return !cards.back().empty();
+  };
+  if (node.kind == Node::Kind::list) {
+    for (const Node& item : node.items)
+      if (item.kind != Node::Kind::scalar || !add(item.text)) return std::nullopt;
+  } else {
+    if (node.kind != Node::Kind::scalar) return std::nullopt;
+    for (const std::string& part : split(node.text, ','))
+      if (!add(part)) return std::nullopt;
+  }
+  return cards.empty() ? std::nullopt : std::optional(cards);
+}
+
+// A number, or the cards themselves, which are as many.
+Option devices() {
+  Option option = auto_integer(
+      "devices", FIELD(devices), {1, kMostDevices},
+      "devices that share every effective batch (data parallel), a process each: a number, or cards of this machine by "
+      "number or UUID; auto: every card of one kind that this machine has");
+  option.values = formatted("{}, or cards such as cuda:0,cuda:2", option.values);
+  option.set = [set = option.set](Recipe& recipe, const Node& node, Folder folder) {
+    recipe.cards.clear();
+    if (set(recipe, node, folder)) return true;
+    const auto cards = read_cards(node);
+    if (!cards) return false;
+    recipe.cards = *cards;
+    recipe.devices = std::ssize(recipe.cards);
+    return recipe.devices <= kMostDevices;
+  };
+  option.get = [get = option.get](const Recipe& recipe) -> Json {
+    if (recipe.cards.empty()) return get(recipe);
+    Json cards = Json::array();
+    for (const std::string& card : recipe.cards) cards.push_back("cuda:" + card);
+    return cards;
+  };
+  return option;
+}
+
 Option save_keep() {
   return make(
       "save.keep", FIELD(save.keep), "all, or " + describe(kCount), "number of latest checkpoints to keep",
@@ -466,10 +518,7 @@ Option save_keep() {
 std::vector<Option> run_options() {
   return {
       device(),
-      integer(
-          "devices", FIELD(devices), {1, kMostDevices},
-          "number of devices, a process each, that share every effective batch (data parallel); more than "
-          "1 so far on the CPUs of one machine"),
+      devices(),
       auto_integer("threads", FIELD(threads), {1, 4096},
                    "CPU threads; auto: one per CPU (hardware thread) that the process may use; "
                    "with several devices, of each process"),

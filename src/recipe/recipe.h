@@ -263,9 +263,10 @@ struct Recipe {
   Precision precision;
   Memory memory;
   DeviceChoice device = DeviceChoice::automatic;
-  std::string cuda_card;    // of cuda:1, cuda:GPU-1a2b3c4d: which one; empty: the first
-  int64_t devices = 1;      // processes that share each effective batch, a device each
-  int64_t threads = kAuto;  // of each of them
+  std::string cuda_card;  // of cuda:1, cuda:GPU-1a2b3c4d: which one; empty: the first
+  int64_t devices = 1;    // processes that share each effective batch, a device each; kAuto: a card each
+  std::vector<std::string> cards = {};  // that devices names, as cuda_card; empty: a number of devices
+  int64_t threads = kAuto;              // of each of them
   int64_t seed = 42;
   Eval eval;
   Save save;

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/format.h"
 #include "plan/search/sent_bytes.h"
 #include "ranks/thread_group.h"
 #include "train/run_programs.h"
@@ -138,7 +139,7 @@ class Ranks {
     }
     if (group.leads()) result_.sent = step.sent_bytes();
     if (file_.empty()) return take(state, group);
-    std::ofstream out(file_ + "." + std::to_string(group.rank()), std::ios::binary);
+    std::ofstream out(formatted("{}.{}", file_, group.rank()), std::ios::binary);
     for (const TableRow& row : state.rows()) {
       if (row.role == Role::gradient || row.role == Role::metric) continue;
       std::string own(static_cast<size_t>(row.bytes), '\0');

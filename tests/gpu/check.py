@@ -30,7 +30,8 @@ ASKED = ("llama, LoRA", "llama, full", "GLA", "T5")  # in fp32
 # Ops whose kernels no card has run yet, by what their cases' names have: asked first, and first under the sanitizer.
 NEVER_RUN = ("gla", "delta_rule", "delta_gate", "sigmoid_gate", "attention", "short_conv", "rider", "shared_rows", "adapted_head")
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
-PARTS = ("calls", "ops", "large", "memory", "runs", "refusals", "sanitizer")
+PARTS = ("calls", "ops", "large", "memory", "runs", "ranks", "refusals", "sanitizer")
+STAGES = ("none", "states", "gradients", "weights")  # of memory.shard
 MIB = 2**20
 
 
@@ -266,6 +267,26 @@ class Check:
             if not self.options.runs or self.options.runs in name:
                 self.one_run(name, path, limit, expected, lossless)
 
+    def ranks(self):
+        """Two processes of one run on this one card, which exchange through the host: every stage, with one set of bits."""
+        config = {**LLAMA, "hidden_size": 64, "intermediate_size": 72, "tie_word_embeddings": False}
+        path = tiny_recipe(self.place(), config, "run", batch={"effective": 8, "micro": 4})
+        both = {"PLIMSOLL_RANK_CARDS": f"{self.facts['uuid']},{self.facts['uuid']}"} if self.on_card else {}
+        first = None
+        for stage in STAGES:
+            name = f"ranks/two on one card, memory.shard: {stage}"
+            try:
+                alone, _ = self.train(path, self.options.device) if first is None else (alone, None)
+                here, ran = self.train(path, self.options.device, "--devices", 2, "--set", f"memory.shard={stage}", "--set", "memory.loss_chunk=64", **both)
+            except RuntimeError as error:
+                self.report.add(name, str(error), skipped="several processes need MPI" in str(error))
+                continue
+            bits = [(step["loss"], step["grad_norm"]) for step in here]
+            detail = loss_fault(here, [step["loss"] for step in alone], LIMIT, "those of one process") or rank_fault(ran)
+            if not detail and bits != (first := first or bits):
+                detail = "other bits than with another stage"
+            self.report.add(name, detail, {"losses": [step["loss"] for step in here], "seconds": ran["seconds"]})
+
     def refusals(self):
         self.two_at_once()
         if not self.on_card:
@@ -342,7 +363,7 @@ class Check:
             print(done.stderr.strip() or f"{self.options.tool}: exit {done.returncode}", file=sys.stderr)
             return False
         self.facts = json.loads(done.stdout)
-        asks = {"calls": self.calls, "ops": self.ops, "large": self.large, "memory": self.memory, "runs": self.run_all, "refusals": self.refusals, "sanitizer": self.sanitizer}
+        asks = {"calls": self.calls, "ops": self.ops, "large": self.large, "memory": self.memory, "runs": self.run_all, "ranks": self.ranks, "refusals": self.refusals, "sanitizer": self.sanitizer}
         for part in self.options.parts.split(","):
             try:
                 print(f"{part} ...", flush=True)
@@ -385,6 +406,13 @@ def arena_fault(ran):
         if ran["planned"][arena] != ran["measured"][arena]:
             return f"{arena}: planned {ran['planned'][arena]}, asked for {ran['measured'][arena]}"
     return ""
+
+
+def rank_fault(ran):
+    """Each process asked for the bytes that were planned."""
+    planned = ran["planned"]["device_arena_bytes"]
+    asked = [rank["device_arena_bytes"] for rank in ran["ranks"]]
+    return "" if asked == [planned] * 2 else f"planned {planned} bytes at each of two, asked for {asked}"
 
 
 def expect(done, code, words):

@@ -175,6 +175,7 @@ SECTIONS = (
     Section("h", "Qwen3.5: the gated delta rule", 300, (
         Item("ops of the gated delta rule", 60, ops, (DELTA,)), *(Item(name, 30, training, (name,)) for name in DELTA_TRAINED), *of_cases("h", 60, row),
         *(Item(f"profile of {case.name}", 40, profile, (case,)) for case in CASES if "h" in case.sections))),
+    Section("i", "ranks: two processes on one card", 120, (Item("ranks", 120, part, ("ranks",)),)),
 )
 
 

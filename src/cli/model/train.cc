@@ -7,8 +7,10 @@
 #include <limits>
 #include <optional>
 
+#include "base/environment.h"
 #include "base/format.h"
 #include "base/print.h"
+#include "base/strings.h"
 #include "base/system_memory.h"
 #include "cli/caller_arguments.h"
 #include "cli/commands.h"
@@ -17,6 +19,9 @@
 #include "files/work_folder.h"
 #include "prepare/allowed.h"
 #include "prepare/device_choice.h"
+#include "prepare/own_cards.h"
+#include "prepare/planned_card.h"
+#include "prepare/rank_cards.h"
 #include "prepare/refused_plan.h"
 #include "prepare/resume.h"
 #include "ranks/launch.h"
@@ -66,6 +71,7 @@ struct TrainArguments {
   bool quiet = false;
   const Silence* silence = nullptr;  // of a rank that does not lead
   int64_t free_bytes = 0;            // of several nodes: of the one that has least
+  int64_t card_free_bytes = 0;       // of several cards, likewise
 };
 
 // Suggestions that fit instead of a recipe that does not. A run that continues is planned with the sums that
@@ -118,6 +124,7 @@ ExitCode run(TrainArguments& arguments, LogLevel level, bool again = false) {
     for (const std::string& line : lines) say(line);
   arguments.options.machine = arguments.recipe.machine(recipe);
   arguments.options.machine.free_bytes = arguments.free_bytes;
+  arguments.options.machine.card_free_bytes = arguments.card_free_bytes;
   RunRanks& ranks = *arguments.options.ranks;
   if (!arguments.recipe.no_probe && !recipe.is_of_card() && ranks.leads())
     probe_where_unknown(cpu_settings(arguments.options.machine), recipe.memory.device, quiet);
@@ -156,11 +163,39 @@ void take_devices(TrainArguments& arguments, int64_t ranks) {
   arguments.recipe.change("devices", std::to_string(ranks));
 }
 
-int64_t least_free(Group& group) {
+int64_t least_of(Group& group, int64_t mine) {
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const std::string& each : gather_texts(group, std::to_string(free_memory().bytes)))
+  for (const std::string& each : gather_texts(group, std::to_string(mine)))
     least = std::min<int64_t>(least, std::stoll(each));
   return least;
+}
+
+// Cards of the processes of this machine, as their launcher has found them; empty: none. Not set: each finds its own.
+constexpr const char* kCardsVariable = "PLIMSOLL_RANK_CARDS";
+
+RankCards cards_here(const TrainArguments& arguments, const LoadedRecipe& loaded, int64_t here) {
+  if (std::getenv(kCardsVariable) == nullptr) return cards_of_ranks(loaded, here, arguments.options.resume);
+  const std::string list = environment(kCardsVariable);
+  return {list.empty() ? std::vector<std::string>() : split(list, ','), ""};
+}
+
+// This process's card becomes the only one that it sees: the recipe is that of all ranks. False: it computes without.
+bool take_card(TrainArguments& arguments, const Watch& watch, bool speaks) {
+  const LoadedRecipe loaded = arguments.recipe.read();
+  const RankCards cards = cards_here(arguments, loaded, watch.ranks_here());
+  if (speaks && !cards.line.empty()) say(cards.line);
+  if (cards.uuids.empty()) {
+    const bool has_cards = loaded.recipe.device == DeviceChoice::automatic && !loaded.recipe.memory.gpu &&
+                           !own_cards().gpus.empty();
+    if (has_cards) arguments.recipe.change("device", "cpu");
+    return false;
+  }
+  if (std::ssize(cards.uuids) < watch.ranks_here())
+    throw UsageError(formatted("devices: {} cards are named for {} processes of this machine",
+                               cards.uuids.size(), watch.ranks_here()));
+  see_only_card(cards.uuids[static_cast<size_t>(watch.place_here())]);
+  arguments.recipe.change("device", "cuda");
+  return true;
 }
 
 // One process of several. An error that all of them have is the first one's to tell.
@@ -168,7 +203,7 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
   MpiGroup group(started);
   RunRanks ranks(group, &group.watch());
   arguments.options.ranks = &ranks;
-  if (group.watch().nodes() > 1) arguments.free_bytes = least_free(group);
+  if (group.watch().nodes() > 1) arguments.free_bytes = least_of(group, free_memory().bytes);
   std::optional<Silence> silence;
   if (ranks.leads() && !group.watch().hears_nodes() && level >= LogLevel::warn)
     say("note    the machines do not hear each other by UDP over IPv4 (a firewall?): a process that hangs on another one "
@@ -179,14 +214,17 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
     if (silence) silence->end();
   };
   try {
-    const ExitCode code = ranks.together([&] {
+    const int64_t free_of_card = ranks.together([&] {
+      const bool has_card = take_card(arguments, group.watch(), ranks.leads() && level >= LogLevel::info);
       take_devices(arguments, ranks.size());
       arguments.recipe.nodes = group.watch().nodes();
       arguments.recipe.on_node = group.watch().most_on_a_node();
       if (arguments.options.profile)
         throw UsageError("--profile: is of one device so far; leave it out, or say --devices 1");
-      return run(arguments, level);
+      return has_card ? card_here("").free_bytes : int64_t{0};
     });
+    arguments.card_free_bytes = least_of(group, free_of_card);
+    const ExitCode code = ranks.together([&] { return run(arguments, level); });
     group.ends_together();
     return code;
   } catch (const Error& error) {
@@ -224,6 +262,14 @@ std::vector<std::string> words_of_ranks() {
   return words;
 }
 
+// `devices` may name one card.
+ExitCode run_alone(TrainArguments& arguments, const LoadedRecipe& loaded, LogLevel level) {
+  if (!loaded.recipe.cards.empty())
+    arguments.recipe.change("device", "cuda:" + cards_of_ranks(loaded, 1).uuids.front());
+  if (!loaded.recipe.cards.empty() || loaded.recipe.devices == kAuto) arguments.recipe.change("devices", "1");
+  return run(arguments, level);
+}
+
 // In this process, or in those that it starts.
 ExitCode run_on_devices(TrainArguments& arguments, LogLevel level) {
   listen_to_save_requests();
@@ -232,12 +278,16 @@ ExitCode run_on_devices(TrainArguments& arguments, LogLevel level) {
     refuse_what_ranks_lack(arguments, started.ranks);
     return run_as_rank(arguments, level, started);
   }
-  const int64_t devices = arguments.recipe.read().recipe.devices;
-  if (devices == 1) return run(arguments, level);
+  const LoadedRecipe loaded = arguments.recipe.read();
+  const int64_t devices = devices_here(loaded);
+  if (devices == 1) return run_alone(arguments, loaded, level);
   if (!started.launcher.empty())
     throw UsageError(formatted("devices: {}, but {} started 1 process; start as many, or leave it out",
                                devices, started.launcher));
   refuse_what_ranks_lack(arguments, devices);
+  const RankCards cards = cards_here(arguments, loaded, devices);
+  if (!cards.line.empty() && level >= LogLevel::info) say(cards.line);
+  setenv(kCardsVariable, join(cards.uuids, ",").c_str(), 1);
   return launch_ranks(devices, words_of_ranks());
 }
 

@@ -40,7 +40,7 @@ std::function<void(int64_t, int64_t)> counting_progress() {
 }
 
 ChosenDevice chosen_device(const PlanArguments& arguments, const LoadedRecipe& loaded) {
-  return choose_device(loaded, {.elsewhere = !arguments.machine.empty()});
+  return choose_device(loaded, {.elsewhere = !arguments.machine.empty(), .nodes = arguments.recipe.nodes});
 }
 
 std::optional<StatedRows> stated_rows(const PlanArguments& arguments) {

@@ -243,7 +243,7 @@ std::string devices_text(const Plan& plan) {
   const bool own_memory = plan.request.target.own_memory;
   return formatted("{} processes of {}{}{}, {}; each sends {} a step, in {} ({})", experiment.ranks,
                    format_bytes(plan.process_peak_bytes()),
-                   own_memory ? formatted(" beside a card with {}", format_bytes(plan.memory_bytes())) : "",
+                   own_memory ? formatted(", each with {} of a GPU", format_bytes(plan.memory_bytes())) : "",
                    shared_words(plan), shard_words(experiment.optimizer.shard), format_bytes(plan.sent_bytes),
                    duration_words(plan.sending_seconds),
                    rate_words(plan.request.target.link, experiment.ranks, own_memory));

@@ -157,7 +157,7 @@ struct Link {
   Source source = Source::guessed;
 };
 
-// The share of a card's link that is left where cards exchange data through memory of the host: a guess.
+// The share of a GPU's link that is left where GPUs exchange data through memory of the host: a guess.
 inline constexpr double kLinkThroughHost = 0.3;
 
 // The device that it runs on, and how much of that it may take.

@@ -89,7 +89,8 @@ RunInput begin_run(const Recipe& requested, const RunOptions& options, std::vect
                                        {.cpu = cpu,
                                         .nodes = options.machine.nodes,
                                         .on_node = options.machine.on_node,
-                                        .free_bytes = options.machine.free_bytes},
+                                        .free_bytes = options.machine.free_bytes,
+                                        .card_free_bytes = options.machine.card_free_bytes},
                                        data, options, notes);
   if (!ranks.is_alone())
     ranks.require_same(facts_of_plan(allowed.plan, data.total_steps, options.resume, *recipe.output));

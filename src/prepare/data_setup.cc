@@ -425,11 +425,10 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
     if (glue != nullptr && !has("label") && has(glue->label)) names.emplace("label", glue->label);
     if (reads == Reads::to_score)
       return bind_to_score(columns, names, rule_of(recipe.task).pairs, dataset.name());
-    const RowFormat format = format_of(recipe, columns);
     // A run that began by older rules reads what it read: answers alone.
-    if (format == RowFormat::preference && recipe.data.reading < kQuestionReading && has("chosen"))
+    if (rule_of(recipe.task).pairs && recipe.data.reading < kQuestionReading && has("chosen"))
       names.emplace("chosen", "chosen");
-    return bind_columns(columns, format, names, dataset.name());
+    return bind_columns(columns, format_of(recipe, columns), names, dataset.name());
   };
   ColumnBinding binding = dataset.bind(bound);
   if (reads == Reads::to_learn) {

@@ -97,7 +97,16 @@ RankCards cards_of_ranks(const LoadedRecipe& loaded, int64_t here, bool resumes)
   return as_ranks(gpus);
 }
 
+namespace {
+
+bool is_alone_with_card = false;
+
+}  // namespace
+
+bool sees_only_card() { return is_alone_with_card; }
+
 void see_only_card(const std::string& uuid) {
+  is_alone_with_card = true;
   setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
   keep_only_card(uuid);
 }

@@ -25,5 +25,6 @@ RankCards cards_of_ranks(const LoadedRecipe& loaded, int64_t here, bool resumes 
 
 // From here on this process sees this one card alone, as the first one. Called before any card is asked.
 void see_only_card(const std::string& uuid);
+bool sees_only_card();
 
 }  // namespace plimsoll

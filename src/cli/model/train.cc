@@ -221,7 +221,7 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
       arguments.recipe.on_node = group.watch().most_on_a_node();
       if (arguments.options.profile)
         throw UsageError("--profile: is of one device so far; leave it out, or say --devices 1");
-      return has_card ? card_here("").free_bytes : int64_t{0};
+      return has_card ? std::max<int64_t>(1, card_here("").free_bytes) : int64_t{0};  // 0: no card
     });
     arguments.card_free_bytes = least_of(group, free_of_card);
     const ExitCode code = ranks.together([&] { return run(arguments, level); });

@@ -172,7 +172,7 @@ namespace {
 // Takes those of several devices that `train` would give its processes, which have theirs already there.
 bool take_several(const LoadedRecipe& loaded, const DeviceWish& wish, ChosenDevice& chosen) {
   const bool one = loaded.recipe.devices == 1 && loaded.recipe.cards.empty();
-  if (one || wish.trains || wish.elsewhere || sees_only_card()) return false;
+  if (one || wish.trains || wish.elsewhere || own_cards().is_of_rank) return false;
   const RankCards cards = cards_of_ranks(loaded, devices_of_node(loaded.recipe, wish.nodes, 0), wish.resumes);
   if (!cards.line.empty()) chosen.lines.push_back(cards.line);
   if (cards.uuids.empty()) return loaded.recipe.device == DeviceChoice::automatic;

@@ -41,6 +41,7 @@ OwnCards ask() {
   if (!is_installed(library)) {
     if (!is_installed("libcuda.so.1")) return {};
     return {{},
+            false,
             formatted("the driver is installed (libcuda.so.1), and the library that lists its cards is not "
                       "({}); --device cuda takes the first card",
                       library)};
@@ -48,9 +49,9 @@ OwnCards ask() {
   devices::GpuWatch watch(library, devices::watch_times());
   const devices::GpuReport report = watch.first();
   try {
-    return {visible(report.gpus), report.problem};
+    return {visible(report.gpus), false, report.problem};
   } catch (const UsageError& error) {  // what CUDA_VISIBLE_DEVICES says is not clear
-    return {{}, error.what()};
+    return {{}, false, error.what()};
   }
 }
 
@@ -74,6 +75,8 @@ OwnCards& remembered() {
 const OwnCards& own_cards() { return remembered(); }
 
 void keep_only_card(const std::string& uuid) {
+  remembered().is_of_rank = true;
+  setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
   std::erase_if(remembered().gpus, [&](const devices::Gpu& gpu) { return gpu.uuid != uuid; });
 }
 

@@ -11,6 +11,7 @@ namespace plimsoll {
 
 struct OwnCards {
   std::vector<devices::Gpu> gpus;  // that this process may use, in the order of CUDA_VISIBLE_DEVICES
+  bool is_of_rank = false;         // they were others, of which this process keeps one
   std::string problem;             // a driver is here, and why none of its cards can be asked
   // The one whose UUID it is; nullptr: there is none.
   [[nodiscard]] const devices::Gpu* find(const std::string& uuid) const;
@@ -20,7 +21,7 @@ struct OwnCards {
 // are none, and nothing is started to learn that.
 const OwnCards& own_cards();
 
-// From here on there is this one alone.
+// From here on this process has this one alone, as CUDA's first. Called before CUDA is.
 void keep_only_card(const std::string& uuid);
 
 int64_t free_bytes(const devices::Gpu& gpu);

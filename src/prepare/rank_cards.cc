@@ -1,7 +1,6 @@
 #include "prepare/rank_cards.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -95,20 +94,6 @@ RankCards cards_of_ranks(const LoadedRecipe& loaded, int64_t here, bool resumes)
   const ChosenGpus gpus = recipe.cards.empty() ? choice().first(here) : choice().named(recipe.cards);
   choice().require_one_kind(gpus, [&](const Gpu& gpu) { return why_not(gpu, loaded); });
   return as_ranks(gpus);
-}
-
-namespace {
-
-bool is_alone_with_card = false;
-
-}  // namespace
-
-bool sees_only_card() { return is_alone_with_card; }
-
-void see_only_card(const std::string& uuid) {
-  is_alone_with_card = true;
-  setenv("CUDA_VISIBLE_DEVICES", uuid.c_str(), 1);
-  keep_only_card(uuid);
 }
 
 }  // namespace plimsoll

@@ -23,8 +23,4 @@ int64_t devices_here(const LoadedRecipe& loaded);
 // for fewer cards than processes, and for cards of several kinds.
 RankCards cards_of_ranks(const LoadedRecipe& loaded, int64_t here, bool resumes = false);
 
-// From here on this process sees this one card alone, as the first one. Called before any card is asked.
-void see_only_card(const std::string& uuid);
-bool sees_only_card();
-
 }  // namespace plimsoll

@@ -89,7 +89,8 @@ TEST_P(CardsAsRanks, with_several_micro_steps_differ_by_the_order_of_sums_alone)
   weights.compute_on(cpus());
   const RankedResult there = weights.run(variant);
   for (int step = 0; step < kSteps; ++step)
-    EXPECT_NEAR(there.losses[step], want.losses[step], close * want.losses[step]) << "on CPUs";
+    EXPECT_NEAR(there.losses[step], want.losses[step], (is_f32() ? close : 0.02) * want.losses[step])
+        << "on CPUs, whose kernels round otherwise";
 }
 
 TEST_P(CardsAsRanks, update_in_the_backward_pass_with_the_same_bits) {

@@ -193,7 +193,7 @@ bool take_card(TrainArguments& arguments, const Watch& watch, bool speaks) {
   if (std::ssize(cards.uuids) < watch.ranks_here())
     throw UsageError(formatted("devices: {} cards are named for {} processes of this machine",
                                cards.uuids.size(), watch.ranks_here()));
-  see_only_card(cards.uuids[static_cast<size_t>(watch.place_here())]);
+  keep_only_card(cards.uuids[static_cast<size_t>(watch.place_here())]);
   arguments.recipe.change("device", "cuda");
   return true;
 }

@@ -23,7 +23,7 @@ WITHIN = {
     "tokenizer": "files models steps .".split(),
     "recipe": "document . shell translate dialects load".split(),
     "data": "files rows encode batch".split(),
-    "prepare": ". run".split(),
+    "prepare": ". devices run".split(),
     "cli": ". plan machine model queue top".split(),
 }
 # Folders that see these and themselves alone.

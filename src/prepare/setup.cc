@@ -341,6 +341,28 @@ KeepFrozen keep_frozen_of(const Recipe& recipe) {
   return differ ? KeepFrozen::off : recipe.memory.keep_frozen;
 }
 
+// Takes over the choices of the planner that the recipe states.
+void state_choices(const Recipe& recipe, PlanRequest& request) {
+  const auto given = [](int64_t value) {
+    return value == kAuto ? std::nullopt : std::optional<int64_t>(value);
+  };
+  request.choices.micro_batch = given(recipe.batch.micro);
+  request.choices.micro_tokens = given(recipe.batch.micro_tokens);
+  request.choices.eval_micro_batch = given(recipe.eval.micro);
+  request.choices.loss_chunk = given(recipe.memory.loss_chunk);
+  request.choices.keep_frozen = keep_frozen_of(recipe);
+  request.choices.graphs = recipe.memory.graphs;
+  request.choices.recompute = stated_recompute(recipe.memory, request.workload.experiment.model.layers);
+  request.target.own_memory = recipe.is_of_card();
+  request.target.targets = offload_spaces(recipe);
+  request.choices.offload = offload_parts(recipe, request.target.targets);
+  request.choices.targets =
+      stated_targets(recipe.memory, request.target.targets, request.workload.experiment.model.layers);
+  request.choices.prefetch = recipe.memory.prefetch;
+  request.choices.offload_of_tier = recipe.memory.tier.has_value();
+  request.choices.preset = preset_of(recipe.memory.plan);
+}
+
 }  // namespace
 
 PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data) {
@@ -355,28 +377,11 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
       request.workload.experiment.shares_prefixes && recipe.data.share_prefixes == SharePrefixes::automatic;
   if (data != nullptr && data->lengths) take_lengths(recipe, *data->lengths, request.workload.experiment);
   require_longest_row_fits(recipe, request.workload.experiment);
-  const auto given = [](int64_t value) {
-    return value == kAuto ? std::nullopt : std::optional<int64_t>(value);
-  };
-  request.choices.micro_batch = given(recipe.batch.micro);
-  request.choices.micro_tokens = given(recipe.batch.micro_tokens);
-  request.choices.eval_micro_batch = given(recipe.eval.micro);
-  request.choices.loss_chunk = given(recipe.memory.loss_chunk);
-  request.choices.keep_frozen = keep_frozen_of(recipe);
-  request.choices.graphs = recipe.memory.graphs;
   request.workload.same_rows =
       std::all_of(recipe.data.train.begin(), recipe.data.train.end(),
                   [](const TrainSource& source) { return source.weight == std::floor(source.weight); });
   if (data != nullptr && data->train) request.workload.dataset_rows = data->train->dataset.rows();
-  request.choices.recompute = stated_recompute(recipe.memory, request.workload.experiment.model.layers);
-  request.target.own_memory = recipe.is_of_card();
-  request.target.targets = offload_spaces(recipe);
-  request.choices.offload = offload_parts(recipe, request.target.targets);
-  request.choices.targets =
-      stated_targets(recipe.memory, request.target.targets, request.workload.experiment.model.layers);
-  request.choices.prefetch = recipe.memory.prefetch;
-  request.choices.offload_of_tier = recipe.memory.tier.has_value();
-  request.choices.preset = preset_of(recipe.memory.plan);
+  state_choices(recipe, request);
   request.target.device =
       device_of(recipe, resolved.card, request.workload.experiment.precision.compute, machine);
   take_link(recipe, machine, request.target);

@@ -22,7 +22,7 @@
 #include "plan/search/refusal.h"
 #include "plan/search/run_time.h"
 #include "prepare/allowed.h"
-#include "prepare/device_choice.h"
+#include "prepare/devices/device_choice.h"
 #include "prepare/dump_rows.h"
 #include "recipe/hub.h"
 #include "report/event_stream.h"

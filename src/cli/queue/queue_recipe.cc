@@ -20,8 +20,8 @@
 #include "fleet/queue/packing/card_capacity.h"
 #include "fleet/queue/packing/planned.h"
 #include "fleet/queue/store/sweep.h"
-#include "prepare/card_models.h"
-#include "prepare/device_choice.h"
+#include "prepare/devices/card_models.h"
+#include "prepare/devices/device_choice.h"
 #include "recipe/load/load.h"
 
 namespace plimsoll {

@@ -34,8 +34,8 @@ nlohmann::ordered_json AnswerEncoder::prompt(const Row& row, const Where& where)
   const nlohmann::ordered_json& input = cell(row, "input");
   if (input.is_null() || input == "") return prompt;
   if (!input.is_string() || !(prompt.is_string() || prompt.is_null()))
-    throw DamagedError(formatted("{}: 'input' is {} next to a prompt that is {}, texts are expected.", where(),
-                                 describe_kind(input), describe_kind(prompt)));
+    throw DamagedError(formatted("{}: 'input' is {} next to a prompt that is {}, texts are expected.",
+                                 where(), describe_kind(input), describe_kind(prompt)));
   const std::string before = prompt.is_null() ? "" : prompt.get<std::string>();
   return before + (before.empty() ? "" : "\n") + input.get<std::string>();
 }

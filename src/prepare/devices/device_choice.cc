@@ -1,4 +1,4 @@
-#include "prepare/device_choice.h"
+#include "prepare/devices/device_choice.h"
 
 #include <algorithm>
 
@@ -7,10 +7,10 @@
 #include "base/printable.h"
 #include "base/units.h"
 #include "device/catalogue.h"
+#include "prepare/devices/rank_cards.h"
 #include "prepare/memory_budget.h"
 #include "prepare/own_cards.h"
 #include "prepare/planned_card.h"
-#include "prepare/rank_cards.h"
 #include "prepare/resume.h"
 #include "prepare/setup.h"
 #include "runs/checkpoint.h"

@@ -1,4 +1,4 @@
-#include "prepare/rank_cards.h"
+#include "prepare/devices/rank_cards.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "base/format.h"
 #include "device/catalogue.h"
 #include "fleet/devices/chosen_gpus.h"
-#include "prepare/device_choice.h"
+#include "prepare/devices/device_choice.h"
 #include "prepare/own_cards.h"
 #include "prepare/resume.h"
 #include "prepare/setup.h"

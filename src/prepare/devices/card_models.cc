@@ -1,4 +1,4 @@
-#include "prepare/card_models.h"
+#include "prepare/devices/card_models.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "base/format.h"
 #include "base/printable.h"
 #include "device/catalogue.h"
-#include "prepare/device_choice.h"
+#include "prepare/devices/device_choice.h"
 #include "prepare/own_cards.h"
 #include "prepare/planned_card.h"
 #include "prepare/setup.h"

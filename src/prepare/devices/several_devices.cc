@@ -64,7 +64,8 @@ int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node) {
 }
 
 int64_t node_ranks(const Recipe& recipe, const PlannedMachine& machine) {
-  const bool on_cpus = !recipe.is_of_card() && recipe.device != DeviceChoice::emulated;  // a card has memory of its own
+  const bool on_cpus =
+      !recipe.is_of_card() && recipe.device != DeviceChoice::emulated;  // a card has memory of its own
   if (recipe.devices == 1 || !recipe.memory.node_copy || !on_cpus) return 1;
   return devices_of_node(recipe, machine.nodes, machine.on_node);
 }

@@ -100,11 +100,13 @@ int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
   if (limit.kind == Kind::percent)
     return static_cast<int64_t>(limit.percent / 100.0 * static_cast<double>(all));
   if (limit.kind == Kind::automatic) return all;
+  int64_t most = limit.bytes;
+  for (const auto& [rank, bytes] : limit.each) most = std::max(most, bytes);
   // As it is sold it may be a little more than the driver reports.
-  if (limit.bytes > std::max(all, card.gigabytes * kGiB))
+  if (most > std::max(all, card.gigabytes * kGiB))
     throw UsageError(
         formatted("memory.device: {}, but the {} has {}; leave it out (--memory auto) for all of it",
-                  format_bytes(limit.bytes), full_name(card), format_bytes(all)));
+                  format_bytes(most), full_name(card), format_bytes(all)));
   return std::min(limit.bytes, all);
 }
 
@@ -127,9 +129,10 @@ void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& ca
   const int64_t stated = all - outside(is_whole_card(memory, planned.card));
   const int64_t most = planned.card.memory_mib * kMiB - outside(true);
   budget.device_bytes = std::min(stated, most);
-  budget.device_source =
-      planned.words() + (is_whole_card(memory, planned.card) ? "" : ", memory.device: " + format_bytes(all)) +
-      (stated > most ? " with what its driver keeps" : "");
+  const std::string sizes = memory.device.each.empty() ? format_bytes(all) : stated_bytes(memory.device);
+  budget.device_source = planned.words() +
+                         (is_whole_card(memory, planned.card) ? "" : ", memory.device: " + sizes) +
+                         (stated > most ? " with what its driver keeps" : "");
   if (recipe.device == DeviceChoice::cuda)
     if (const CardHere* const here = known_card_here(); here != nullptr)
       limit_to_free(memory.device.kind != Kind::bytes,

@@ -106,6 +106,21 @@ class SeveralDevices(QueueTest):
             self.assertEqual(one["processes"], 2)
             self.assertLess(one["host_bytes"], wide["host_bytes"])
 
+    def test_frozen_weights_that_the_processes_hold_once_are_reserved_once(self):
+        recipe = self.recipe("run", 4)
+        lora = ("--devices", 2, "--set", "method.type=lora", "--set", "method.r=4")
+        plan = json.loads(output("plan", recipe, *lora, "--threads", 1, "--json"))
+        entry = self.add_recipe(recipe, *lora)
+        self.assertGreater(plan["devices"]["shared_bytes"], 0)
+        self.assertEqual(entry["host_bytes"], 2 * plan["process"]["planned_share_bytes"] + LAUNCHER)
+        self.assertLess(entry["host_bytes"], 2 * plan["process"]["planned_peak_rss_bytes"] + LAUNCHER)
+        with sqlite3.connect(self.queue_folder / "queue.db") as database:
+            self.assertEqual(database.execute("SELECT shared_bytes FROM entries").fetchall(), [(plan["devices"]["shared_bytes"],)])
+        text = self.run_all("--memory", entry["host_bytes"], "--threads", 2)
+        shown = self.show(entry["id"])
+        self.assertEqual(shown["state"], "done", text)
+        self.assertLessEqual(shown["attempts"][0]["peak_host_bytes"], entry["host_bytes"])
+
     def queue_report(self):
         return output("report", "--queue", "--json", env=self.environment, cwd=self.folder)
 

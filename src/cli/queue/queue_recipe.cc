@@ -280,6 +280,8 @@ RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::s
   entry.recipe = true;
   entry.output = output_of(loaded.recipe);
   entry.need = with_plan(own.planned.need, own.own);
+  for (const PlansThere& there : plans)
+    entry.need.shared_bytes = std::max(entry.need.shared_bytes, there.planned.need.shared_bytes);
   entry.seconds = own.own.seconds;
   entry.smaller = other_plans(plans, {common.seconds > 0, arguments.devices.is_open()});
   if (entry.need.devices == 0 && arguments.devices.is_open())

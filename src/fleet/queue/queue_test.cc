@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/units.h"
 #include "fleet/queue/entry_steps.h"
 #include "fleet/queue/log_reading.h"
 #include "fleet/queue/outcome.h"
@@ -61,7 +62,8 @@ TEST_F(StoreTest, AQueueOfTheFirstVersionGoesOn) {
         "ALTER TABLE attempts DROP COLUMN card_peak_bytes; ALTER TABLE attempts DROP COLUMN card; "
         "ALTER TABLE entries DROP COLUMN card; ALTER TABLE entries DROP COLUMN held_by; "
         "ALTER TABLE entries DROP COLUMN group_name; ALTER TABLE entries DROP COLUMN processes; "
-        "ALTER TABLE attempts DROP COLUMN processes; "
+        "ALTER TABLE attempts DROP COLUMN processes; ALTER TABLE entries DROP COLUMN shared_bytes; "
+        "ALTER TABLE attempts DROP COLUMN shared_bytes; "
         "ALTER TABLE entries DROP COLUMN fingerprint; ALTER TABLE entries DROP COLUMN variants; "
         "ALTER TABLE entries DROP COLUMN smaller; ALTER TABLE attempts DROP COLUMN job; "
         "UPDATE entries SET state = state - 1 WHERE state > 2; "
@@ -103,6 +105,7 @@ TEST_F(StoreTest, WhatHoldsAnEntryOfAnEarlierVersionIsReadFromItsNote) {
             "ALTER TABLE entries DROP COLUMN card; ALTER TABLE attempts DROP COLUMN card; "
             "ALTER TABLE entries DROP COLUMN held_by; ALTER TABLE entries DROP COLUMN group_name; "
             "ALTER TABLE entries DROP COLUMN processes; ALTER TABLE attempts DROP COLUMN processes; "
+            "ALTER TABLE entries DROP COLUMN shared_bytes; ALTER TABLE attempts DROP COLUMN shared_bytes; "
             "PRAGMA user_version = 5");
   }
   Store store(folder_);
@@ -145,6 +148,7 @@ TEST_F(StoreTest, SeveralDevicesAreKept) {
     Database((folder_ / "queue.db").string())
         .run(
             "ALTER TABLE entries DROP COLUMN processes; ALTER TABLE attempts DROP COLUMN processes; "
+            "ALTER TABLE entries DROP COLUMN shared_bytes; ALTER TABLE attempts DROP COLUMN shared_bytes; "
             "PRAGMA user_version = 6");
   }
   Store store(folder_);
@@ -152,15 +156,15 @@ TEST_F(StoreTest, SeveralDevicesAreKept) {
   EXPECT_EQ(store.attempts(1)[0].need.processes, 1);
   Entry entry = command("three");
   entry.recipe = true;
-  entry.need = {3, 300, 20, 3, "T4 16GB", 3};
+  entry.need = {3, 300, 20, 3, "T4 16GB", 3, 7};
   entry.smaller = {{20, 9.5, 2, 400, "T4 16GB", 2}};
   store.add(entry);
   EXPECT_EQ(store.entry(2).need, entry.need);
   EXPECT_EQ(store.entry(2).smaller, entry.smaller);
-  EXPECT_EQ(with_plan(entry.need, entry.smaller[0]), (Need{2, 400, 20, 2, "T4 16GB", 2}));
+  EXPECT_EQ(with_plan(entry.need, entry.smaller[0]), (Need{2, 400, 20, 2, "T4 16GB", 2, 7}));
   store.begin(2, {"GPU-a", "GPU-b"}, 1,
               [](Entry& found) { found.need = with_plan(found.need, found.smaller[0]); });
-  EXPECT_EQ(store.attempts(2)[0].need, (Need{2, 400, 20, 2, "T4 16GB", 2}));
+  EXPECT_EQ(store.attempts(2)[0].need, (Need{2, 400, 20, 2, "T4 16GB", 2, 7}));
   for (const char* processes : {"0", "'x'", "3"}) {  // two cards
     Database((folder_ / "queue.db").string())
         .run(formatted("UPDATE entries SET processes = {} WHERE id = 2", processes));
@@ -688,7 +692,7 @@ TEST(Settle, TheLogSaysWhetherOthersHadTakenItsRoom) {
 
 TEST(Planned, APlanIsReadAndOneThatDoesNotFitSaysWhatWould) {
   const std::string plan =
-      R"({"feasible": true, "process": {"planned_peak_rss_bytes": 77}, "variant": {"threads": 2},
+      R"({"feasible": true, "process": {"planned_share_bytes": 77}, "variant": {"threads": 2},
           "device": {"kind": "cpu"}, "run": {"seconds": 9.5}, "predicted": {"seconds_per_step": 0.5},
           "smallest": {"memory_bytes": 40}})";
   const Planned planned = read_plan(plan, {"r.yaml"});
@@ -704,7 +708,7 @@ TEST(Planned, APlanIsReadAndOneThatDoesNotFitSaysWhatWould) {
 
 TEST(Planned, OfACardItsArenaAndAllThatTheProcessHasBesideItIsReserved) {
   const Planned planned = read_plan(
-      R"({"feasible": true, "process": {"planned_peak_rss_bytes": 99}, "variant": {"threads": 1},
+      R"({"feasible": true, "process": {"planned_share_bytes": 99}, "variant": {"threads": 1},
           "device": {"kind": "card", "gpu": "T4 16GB", "arena_bytes": 1000, "outside_bytes": 38,
                      "outside": [{"name": "driver", "bytes": 4, "uncertain_bytes": 3},
                                  {"name": "context", "bytes": 20, "uncertain_bytes": 1},
@@ -720,16 +724,16 @@ constexpr int64_t kLauncher = 8 << 20;  // and mpirun, of several processes
 
 TEST(Planned, OfSeveralDevicesTheHostIsOneSumAndEachHasACard) {
   const std::string begin =
-      R"({"feasible": true, "process": {"planned_peak_rss_bytes": 50}, "variant": {"threads": 2}, "run": {"seconds": 8},
-          "predicted": {"seconds_per_step": 0.5}, "smallest": {"memory_bytes": 40}, "devices": {"count": 3},)";
+      R"({"feasible": true, "process": {"planned_share_bytes": 50}, "variant": {"threads": 2}, "run": {"seconds": 8},
+          "predicted": {"seconds_per_step": 0.5}, "smallest": {"memory_bytes": 40}, "devices": {"count": 3, "shared_bytes": 15},)";
   const Planned on_host = read_plan(begin + R"("device": {"kind": "cpu"}})", {"r.yaml"});
-  EXPECT_EQ(on_host.need, (Need{0, 0, kLauncher + 150, 6, "", 3}));
+  EXPECT_EQ(on_host.need, (Need{0, 0, kLauncher + 150, 6, "", 3, 15}));
   EXPECT_EQ(on_host.smallest_bytes, 120);
   const Planned on_cards = read_plan(
       begin +
           R"("device": {"kind": "card", "gpu": "T4 16GB", "arena_bytes": 1000, "outside_bytes": 9, "outside": []}})",
       {"r.yaml"});
-  EXPECT_EQ(on_cards.need, (Need{3, 1009, kLauncher + 150, 6, "", 3}));
+  EXPECT_EQ(on_cards.need, (Need{3, 1009, kLauncher + 150, 6, "", 3, 15}));
   EXPECT_EQ(on_cards.smallest_bytes, 40) << "on each";
   const std::string sweep =
       R"({"points": [{"memory_bytes": 100, "host_bytes": 30, "seconds_per_step": 1.5}]})";
@@ -745,6 +749,8 @@ TEST(Planned, ATrainingOnSeveralDevicesIsBoundToTheirNumberAndToItsThreadsOfEach
   bind_to_plan(words, {0, 0, kLauncher + 90, 6, "", 3}, 2);
   EXPECT_THAT(words, ElementsAre("train", "r.yaml", "--set", "devices=3", "--memory", "60", "--threads", "2"))
       << "of a machine with two of them";
+  bind_to_plan(words, {0, 0, kLauncher + 9 * kMiB, 6, "", 3, 3 * kMiB}, 2);
+  EXPECT_EQ(words[5], std::to_string(7 * kMiB + 128 * kKiB)) << "what both hold once, whole";
   bind_to_plan(words, {0, 0, 50, 2, "", 1});
   EXPECT_THAT(words,
               ElementsAre("train", "r.yaml", "--set", "devices=1", "--memory", "50", "--threads", "2"));

@@ -67,7 +67,7 @@ queue::AttemptState ended_by_memory() {
 
 queue::Need need_on_node(const queue::Need& need, int processes) {
   queue::Need here = need;
-  here.host_bytes = need.host_bytes / need.processes * processes;
+  here.host_bytes = host_bytes_of(need, processes);
   here.threads = std::max(1, need.threads / need.processes) * processes;
   here.processes = processes;
   if (need.devices > 0) here.devices = processes;

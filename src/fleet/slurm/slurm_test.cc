@@ -117,6 +117,8 @@ TEST(Slurm, ARunOfSeveralProcessesIsOneTaskWhereANodeHasRoomForItAndElseATaskFor
   ASSERT_TRUE(spread) << "three threads for each";
   EXPECT_EQ(spread->nodes, 2);
   EXPECT_EQ(need_on_node({0, 0, 40, 12, "", 4}, 2), (queue::Need{0, 0, 20, 6, "", 2}));
+  EXPECT_EQ(need_on_node({0, 0, 40 * kMiB, 4, "", 4, 20 * kMiB}, 2).host_bytes, 30 * kMiB + 128 * kKiB)
+      << "what the processes of a node hold once is whole on each";
 
   Submission submission;
   submission.threads = 3;

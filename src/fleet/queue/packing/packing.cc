@@ -172,6 +172,15 @@ Need with_plan(Need need, const SmallerPlan& plan) {
   return need;
 }
 
+int64_t host_bytes_of(const Need& need, int processes) {
+  if (processes >= need.processes) return need.host_bytes;
+  // The shared part is in the sum once, as a share of each that is rounded up to pages.
+  const int64_t rounding = need.shared_bytes > 0 ? 64 * kKiB * processes : 0;
+  const int64_t shared = std::min(need.shared_bytes, need.host_bytes);
+  const int64_t each = (need.host_bytes - shared) / need.processes;
+  return std::min(need.host_bytes, each * processes + shared + rounding);
+}
+
 bool is_for(const Need& need, const MachineCard& card) {
   return need.card.empty() || card.model.empty() || need.card == card.model || need.card == card.name;
 }

@@ -31,6 +31,8 @@ struct Need {
   // Processes of a recipe on several devices, which share the host's bytes and the threads, each on a card of its
   // own where there are any.
   int processes = 1;
+  // A part of `host_bytes` that the processes of a machine hold once, the most of any plan of the run.
+  int64_t shared_bytes = 0;
   bool operator==(const Need&) const = default;
 };
 
@@ -63,6 +65,8 @@ struct SmallerPlan {
 
 // The need of a run that runs with this plan.
 Need with_plan(Need need, const SmallerPlan& plan);
+// Host memory of so many of its processes on one machine.
+int64_t host_bytes_of(const Need& need, int processes);
 
 struct Waiting {
   int64_t id = 0;

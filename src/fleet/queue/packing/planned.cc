@@ -51,8 +51,10 @@ Planned read_plan(const std::string& text, const std::vector<std::string>& words
   const auto several = plan.find("devices");
   const int processes = several == plan.end() ? 1 : several->at("count").get<int>();
   planned.need.processes = processes;
-  planned.need.host_bytes = processes * plan.at("process").at("planned_peak_rss_bytes").get<int64_t>() +
-                            launcher_bytes(planned.need);
+  // Each with its share of what the processes of the machine hold once, as its budget counts it.
+  planned.need.host_bytes =
+      processes * plan.at("process").at("planned_share_bytes").get<int64_t>() + launcher_bytes(planned.need);
+  if (several != plan.end()) planned.need.shared_bytes = several->at("shared_bytes").get<int64_t>();
   const nlohmann::json& device = plan.at("device");
   if (const auto gpu = device.find("gpu"); gpu != device.end() && !gpu->is_null()) {
     planned.need.devices = processes;
@@ -146,8 +148,9 @@ std::vector<SmallerPlan> worth_keeping(std::vector<SmallerPlan> plans, const Nee
 }
 
 void bind_to_plan(std::vector<std::string>& words, const Need& need, int on_node) {
-  const int64_t each = (need.host_bytes - launcher_bytes(need)) / need.processes;
-  const int64_t host_bytes = each * (on_node > 0 ? on_node : need.processes);
+  Need budget = need;
+  budget.host_bytes -= launcher_bytes(need);
+  const int64_t host_bytes = host_bytes_of(budget, on_node > 0 ? on_node : need.processes);
   const auto bind = [&](const char* name, int64_t value) {
     const auto last = std::find(words.rbegin(), words.rend(), name);
     if (last == words.rend()) {

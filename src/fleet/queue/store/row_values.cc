@@ -152,7 +152,8 @@ class Checked {
               whole(column + 2, "host_bytes", 0, kMostRowBytes),
               number(column + 3, "threads", 0, kMostThreads),
               row_.text(card),
-              number(processes, "processes", 1, kMostDevices)};
+              number(processes, "processes", 1, kMostDevices),
+              whole(processes + 1, "shared_bytes", 0, kMostRowBytes)};
     if (need.processes > 1 && need.devices > 0 && need.devices != need.processes) {
       blame("processes");  // each has a card
       need.processes = 1;
@@ -194,7 +195,7 @@ void hold_damaged(Entry& entry, const std::string& column) {
 }  // namespace
 
 Entry read_entry(const Statement& row) {
-  constexpr int kLastJob = 29;  // behind kEntryColumns
+  constexpr int kLastJob = 30;  // behind kEntryColumns
   Checked checked(row);
   Entry entry;
   entry.id = row.integer(0);
@@ -287,7 +288,7 @@ void bind_entry(Statement& statement, const Entry& entry) {
   statement.bind(int64_t{entry.attempts}).bind(entry.note).bind(entry.output);
   statement.bind(entry.fingerprint).bind(stored(entry.variants)).bind(stored(entry.smaller));
   statement.bind(entry.need.card).bind(entry.state == State::held ? entry.held_by : 0).bind(entry.group);
-  statement.bind(int64_t{entry.need.processes});
+  statement.bind(int64_t{entry.need.processes}).bind(entry.need.shared_bytes);
 }
 
 }  // namespace plimsoll::queue

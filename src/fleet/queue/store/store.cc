@@ -64,7 +64,7 @@ int64_t Store::insert(const Entry& entry) {
                   printable(entry.name), format_bytes(kMostRowBytes), kMostThreads, kMostDevices));
   const std::optional<int64_t> number = number_behind_folders();
   Statement statement(
-      database_, "INSERT INTO entries VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+      database_, "INSERT INTO entries VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
   if (number) {
     statement.bind(*number);
   } else {
@@ -198,7 +198,8 @@ void Store::update(const Entry& entry) {
       "UPDATE entries SET name=?, recipe=?, words=?, environment=?, folder=?, devices=?, "
       "device_bytes=?, host_bytes=?, threads=?, seconds=?, priority=?, retries=?, after=?, "
       "state=?, stop_asked=?, hold_asked=?, submitted=?, promised=?, attempts=?, note=?, "
-      "output=?, fingerprint=?, variants=?, smaller=?, card=?, held_by=?, group_name=?, processes=? WHERE id=?");
+      "output=?, fingerprint=?, variants=?, smaller=?, card=?, held_by=?, group_name=?, processes=?, "
+      "shared_bytes=? WHERE id=?");
   bind_entry(statement, entry);
   statement.bind(entry.id).step();
 }
@@ -232,12 +233,12 @@ bool Store::begin(int64_t id, const std::vector<std::string>& cards, double now,
   if (change) change(found);
   ++found.attempts;
   update(found);
-  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?,0,?,?)");
+  Statement statement(database_, "INSERT INTO attempts VALUES(?,?,?,NULL,?,?,?,?,?,0,'',0,?,?,?,?,0,?,?,?)");
   statement.bind(id).bind(int64_t{found.attempts}).bind(now);
   bind_need(statement, found.need);
   statement.bind(stored_words(cards)).bind(stored_words(found.words)).bind(stored_words(found.environment));
   statement.bind(found.fingerprint).bind(job).bind(found.need.card);
-  statement.bind(int64_t{found.need.processes}).step();
+  statement.bind(int64_t{found.need.processes}).bind(found.need.shared_bytes).step();
   transaction.commit();
   return true;
 }

@@ -17,7 +17,8 @@ CREATE TABLE IF NOT EXISTS entries(
   hold_asked INTEGER NOT NULL, submitted REAL NOT NULL, promised REAL, attempts INTEGER NOT NULL,
   note TEXT NOT NULL, output TEXT NOT NULL DEFAULT '', fingerprint TEXT NOT NULL DEFAULT '',
   variants TEXT NOT NULL DEFAULT '[]', smaller TEXT NOT NULL DEFAULT '[]', card TEXT NOT NULL DEFAULT '',
-  held_by INTEGER NOT NULL DEFAULT 0, group_name TEXT NOT NULL DEFAULT '', processes INTEGER NOT NULL DEFAULT 1);
+  held_by INTEGER NOT NULL DEFAULT 0, group_name TEXT NOT NULL DEFAULT '', processes INTEGER NOT NULL DEFAULT 1,
+  shared_bytes INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS open_entries ON entries(state);
 CREATE TABLE IF NOT EXISTS attempts(
   entry INTEGER NOT NULL REFERENCES entries(id), number INTEGER NOT NULL, started REAL NOT NULL, ended REAL,
@@ -25,7 +26,7 @@ CREATE TABLE IF NOT EXISTS attempts(
   cards TEXT NOT NULL, peak_bytes INTEGER NOT NULL, outcome TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0,
   words TEXT NOT NULL DEFAULT '[]', environment TEXT NOT NULL DEFAULT '[]', fingerprint TEXT NOT NULL DEFAULT '',
   job TEXT NOT NULL DEFAULT '', card_peak_bytes INTEGER NOT NULL DEFAULT 0, card TEXT NOT NULL DEFAULT '',
-  processes INTEGER NOT NULL DEFAULT 1,
+  processes INTEGER NOT NULL DEFAULT 1, shared_bytes INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY(entry, number));
 CREATE INDEX IF NOT EXISTS alike ON attempts(fingerprint);
 CREATE TABLE IF NOT EXISTS settings(name TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -51,7 +52,8 @@ constexpr const char* kSinceVersion5 =
     "entries ADD COLUMN group_name TEXT NOT NULL DEFAULT '';";
 constexpr const char* kSinceVersion6 =
     "ALTER TABLE entries ADD COLUMN processes INTEGER NOT NULL DEFAULT 1;ALTER TABLE attempts ADD COLUMN "
-    "processes INTEGER NOT NULL DEFAULT 1;";
+    "processes INTEGER NOT NULL DEFAULT 1;ALTER TABLE entries ADD COLUMN shared_bytes INTEGER NOT NULL DEFAULT "
+    "0;ALTER TABLE attempts ADD COLUMN shared_bytes INTEGER NOT NULL DEFAULT 0;";
 // Until version 5 the note alone said which entry holds another: "held: 12, which it comes after, is failed".
 constexpr const char* kReadHeldBy =
     "UPDATE entries SET held_by = CAST(substr(note, 7) AS INTEGER) "

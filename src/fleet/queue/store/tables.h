@@ -15,10 +15,10 @@ inline constexpr int64_t kSchema = 7;  // PRAGMA user_version
 inline constexpr const char* kEntryColumns =
     "id, name, recipe, words, environment, folder, devices, device_bytes, host_bytes, threads, seconds, "
     "priority, retries, after, state, stop_asked, hold_asked, submitted, promised, attempts, note, output, "
-    "fingerprint, variants, smaller, card, held_by, group_name, processes";
+    "fingerprint, variants, smaller, card, held_by, group_name, processes, shared_bytes";
 inline constexpr const char* kAttemptColumns =
     "entry, number, started, ended, devices, device_bytes, host_bytes, threads, cards, peak_bytes, outcome, "
-    "done, words, environment, fingerprint, job, card_peak_bytes, card, processes";
+    "done, words, environment, fingerprint, job, card_peak_bytes, card, processes, shared_bytes";
 
 struct Table {
   std::string name;

@@ -5,13 +5,14 @@ Usage: cards_as_ranks_test.py PLIMSOLL FAKE_NVML (from the repository's root). S
 import json
 import os
 import shutil
+import subprocess
 import sys
 import unittest
 import zlib
 from pathlib import Path
 
 import command_run
-from command_run import CommandTest, losses_of, output, run
+from command_run import CommandTest, PLIMSOLL, losses_of, output, run
 from divided_gradients_test import FEW, ONE, DividedTest
 from several_devices_test import LARGE, LONG, LORA, MPIRUN, PAIRS, PLUGIN, STEPS, WIDE
 from shard import SuiteLoader, is_mine
@@ -128,6 +129,19 @@ class PlannedCards(CommandTest):
         self.assertEqual((stated["link"], stated["link_bytes_per_second"]), ("stated", 20e9))
         self.assertNotIn("devices", alone)
 
+    def test_unlike_sizes_of_one_kind_of_card_are_planned_for_the_least(self):
+        recipe = tiny_recipe(self.folder, WIDE, "planned", **ONE)
+        words = ("plan", recipe, "--gpu", "RTX 4090", "--threads", 1, "--devices", 2, "--full")
+        sizes = "memory.device={0: 24GiB, 1: 12GiB}"
+        text = output(*words, "--set", sizes)
+        self.assertRegex(text, r"device [\d.]+ MiB of 12.0 GiB on each of 2")
+        self.assertIn("device 0: 12.0 GiB of 24.0 GiB stay unused", text)
+        least, plain = (json.loads(output(*words[:-1], "--json", "--set", size)) for size in (sizes, "memory.device=12GiB"))
+        self.assertEqual(least["device"]["arena_bytes"], plain["device"]["arena_bytes"])
+        self.assertEqual(least["device"]["budget_bytes"], plain["device"]["budget_bytes"])
+        self.assertIn("RTX 4090 24GB, memory.device: 595 MiB, the least of 2 devices", output(*words, "--set", "memory.device={0: 24GiB, 1: 595MiB}", code=3))
+        self.assertIn("memory.device: 48.0 GiB, but the RTX 4090 24GB has 24.0 GiB", output(*words, "--set", "memory.device={0: 48GiB, 1: 12GiB}", code=2))
+
     def test_all_processes_share_the_memory_of_the_host(self):
         recipe = tiny_recipe(self.folder, WIDE, "planned", **ONE)
         words = ("plan", recipe, "--gpu", "A100 40GB", "--threads", 1, "--devices", 2)
@@ -197,6 +211,19 @@ class NamedCards(CommandTest):
         self.assertIn("(4 processes of ", few)
 
     @unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
+    def test_cards_with_a_size_each_train_in_the_layout_of_the_least(self):
+        sizes = ("--set", "memory.device={0: 8GiB, 1: 2GiB}", "--threads", 1)
+        planned = output("plan", self.recipe, "--devices", "cuda:2,cuda:0", *sizes, "--full", env=self.environment)
+        self.assertRegex(planned, r"device [\d.]+ MiB of 2.00 GiB on each of 2")
+        done = run("train", self.recipe, "--devices", "cuda:2,cuda:0", *sizes, env=self.environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("device 0: 6.00 GiB of 8.00 GiB stay unused", done.stdout + done.stderr)
+        self.assertEqual(len(json.loads((self.folder / "run/run.json").read_text())["ranks"]), 2)
+        shutil.rmtree(self.folder / "run")
+        self.tell("NVIDIA GeForce RTX 3060", "Tesla T4", "Tesla T4")
+        self.assertIn("are cards of two kinds", self.refused(2, "--device", "cuda", *sizes))
+
+    @unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
     def test_each_process_computes_on_its_own_card(self):
         told = self.folder / "taken"
         told.mkdir()
@@ -211,6 +238,37 @@ class NamedCards(CommandTest):
         self.cards.write_text(self.cards.read_text().replace(f"card {B} {12288 * 2**20} 0", f"card {B} {12288 * 2**20} {12288 * 2**20}"))
         text = output("train", self.recipe, "--devices", "cuda:0,cuda:1", "--threads", 1, "--overwrite", code=3, env=self.environment)
         self.assertIn("does not fit", text)
+
+    def started(self, *visible, words=(), code=0, **environment):
+        """Processes that a launcher starts, each of which sees the cards of a list."""
+        mpirun = [MPIRUN, "-q", "--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+        for number, cards in enumerate(visible):
+            mpirun += [*([":"] if number else []), "-np", "1", "-x", f"CUDA_VISIBLE_DEVICES={cards}", str(PLIMSOLL), "train", str(self.recipe), "--threads", "1", "--overwrite", *words]
+        done = subprocess.run(mpirun, env={**self.environment, "OMPI_MCA_btl_vader_single_copy_mechanism": "none", **environment}, capture_output=True, text=True, timeout=900)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    @unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
+    def test_processes_that_see_a_card_each_take_their_own(self):
+        for words in ((), ("--device", "cuda")):
+            text = self.started(B, A, words=words)
+            self.assertEqual(text.count("devices GPU-bbbbbbbb,GPU-aaaaaaaa (RTX 3060 12GB, emulated)"), 1, text)
+            record = json.loads((self.folder / "run/run.json").read_text())
+            self.assertEqual([rank["device_arena_bytes"] for rank in record["ranks"]], [record["planned"]["device_arena_bytes"]] * 2)
+            self.assertIn("emulated card", record["kernels"])
+        self.assertIn("devices GPU-aaaaaaaa,GPU-cccccccc (", self.started(f"{A},{B}", f"{C},{B}", words=("--device", "cuda")))
+        self.assertIn("devices cuda:0,cuda:1 (", self.started(f"{B},{C}", f"{B},{C}"))  # the same for all
+
+    @unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
+    def test_processes_that_would_share_a_card_are_refused_by_rank(self):
+        one = "devices: ranks 0 and 1 both see RTX 3060 12GB (GPU-bbbbbbbb) first and no other card, and each needs a card of its own: srun --gpus-per-task=1"
+        self.assertIn(one, self.started(B, B, words=("--device", "cuda"), code=2))
+        self.assertIn(one, self.started(B, B, code=2, SLURM_STEP_GPUS="1"))
+        self.assertIn("device  cpu, as 2 processes need a card each", self.started(B, B))  # of a machine with one card
+        self.assertIn("ranks 0 and 2 both see RTX 3060 12GB (GPU-aaaaaaaa) first, and", self.started(f"{A},{B}", C, A, code=2))
+        self.assertIn("rank 1 sees no card that can be used", self.started(A, "", words=("--device", "cuda"), code=2))
+        self.tell("NVIDIA GeForce RTX 3060", "Tesla T4", "Tesla T4")
+        self.assertIn("rank 0 has the RTX 3060 12GB (GPU-aaaaaaaa), and rank 1 has the T4 16GB (GPU-bbbbbbbb)", self.started(A, B, code=2))
 
 
 if __name__ == "__main__":

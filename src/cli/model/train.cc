@@ -179,10 +179,34 @@ RankCards cards_here(const TrainArguments& arguments, const LoadedRecipe& loaded
   return {list.empty() ? std::vector<std::string>() : split(list, ','), ""};
 }
 
+// The cards that the processes of this machine see, by rank: a launcher may show each of them others.
+std::vector<CardsOfRank> seen_here(RunRanks& ranks, const std::string& mine) {
+  const std::vector<std::string> all = gather_texts(ranks.group(), mine);
+  std::vector<CardsOfRank> here;
+  for (const int rank : ranks.on_node())
+    here.push_back(read_seen_cards(rank, all[static_cast<size_t>(rank)]));
+  return here;
+}
+
+// Slurm has given cards to this job.
+bool booked_cards() {
+  const auto is_set = [](const char* variable) { return !environment(variable).empty(); };
+  return is_set("SLURM_STEP_GPUS") || is_set("SLURM_JOB_GPUS");
+}
+
+RankCards cards_of_started(const TrainArguments& arguments, const LoadedRecipe& loaded, RunRanks& ranks) {
+  const int64_t here = ranks.watch()->ranks_here();
+  if (std::getenv(kCardsVariable) != nullptr) return cards_here(arguments, loaded, here);
+  const std::string mine = ranks.together([&] { return seen_cards(loaded, arguments.options.resume); });
+  const auto apart = cards_apart(loaded, seen_here(ranks, mine), booked_cards());
+  return apart ? *apart : cards_of_ranks(loaded, here, arguments.options.resume);
+}
+
 // This process's card becomes the only one that it sees: the recipe is that of all ranks. False: it computes without.
-bool take_card(TrainArguments& arguments, const Watch& watch, bool speaks) {
-  const LoadedRecipe loaded = arguments.recipe.read();
-  const RankCards cards = cards_here(arguments, loaded, watch.ranks_here());
+bool take_card(TrainArguments& arguments, RunRanks& ranks, bool speaks) {
+  const Watch& watch = *ranks.watch();
+  const LoadedRecipe loaded = ranks.together([&] { return arguments.recipe.read(); });
+  const RankCards cards = cards_of_started(arguments, loaded, ranks);
   if (speaks && !cards.line.empty()) say(cards.line);
   if (cards.uuids.empty()) {
     const bool has_cards = loaded.recipe.device == DeviceChoice::automatic && !loaded.recipe.memory.gpu &&
@@ -215,7 +239,7 @@ ExitCode run_as_rank(TrainArguments& arguments, LogLevel level, const StartedBy&
   };
   try {
     const int64_t free_of_card = ranks.together([&] {
-      const bool has_card = take_card(arguments, group.watch(), ranks.leads() && level >= LogLevel::info);
+      const bool has_card = take_card(arguments, ranks, ranks.leads() && level >= LogLevel::info);
       take_devices(arguments, ranks.size());
       arguments.recipe.nodes = group.watch().nodes();
       arguments.recipe.on_node = group.watch().most_on_a_node();

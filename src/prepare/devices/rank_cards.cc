@@ -1,9 +1,12 @@
 #include "prepare/devices/rank_cards.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/printable.h"
+#include "base/strings.h"
 #include "device/catalogue.h"
 #include "fleet/devices/chosen_gpus.h"
 #include "prepare/devices/device_choice.h"
@@ -17,8 +20,9 @@ namespace {
 
 using devices::ChosenGpus;
 using devices::Gpu;
+using devices::GpuChoice;
 
-devices::GpuChoice choice() { return {own_cards().gpus, own_cards().problem}; }
+GpuChoice choice() { return {own_cards().gpus, own_cards().problem}; }
 
 // The reason why the recipe cannot be trained on such a card, which is not asked; empty: it can.
 std::string why_not(const Gpu& gpu, const LoadedRecipe& loaded) {
@@ -46,13 +50,16 @@ void refuse_other_device(const Recipe& recipe) {
         "of devices");
 }
 
-RankCards as_ranks(const ChosenGpus& gpus) {
+// `names`: what a terminal calls them.
+RankCards as_ranks(const ChosenGpus& gpus, const std::string& names) {
   RankCards cards;
   for (const Gpu* gpu : gpus) cards.uuids.push_back(gpu->uuid);
-  cards.line = formatted("devices {} ({}{})", choice().numbers_of(gpus), devices::kind_of(*gpus.front()),
+  cards.line = formatted("devices {} ({}{})", names, devices::kind_of(*gpus.front()),
                          emulates_cards() ? ", emulated" : "");
   return cards;
 }
+
+RankCards as_ranks(const ChosenGpus& gpus) { return as_ranks(gpus, choice().numbers_of(gpus)); }
 
 // The run's newest checkpoint is of a run without cards.
 bool began_without_cards(const Recipe& recipe) {
@@ -74,6 +81,47 @@ RankCards any_cards(const LoadedRecipe& loaded, int64_t here) {
   return {{}, formatted("device  cpu, as {}", reason)};
 }
 
+// With device: auto a run that continues without cards has none, nor one that is planned for cards elsewhere.
+bool takes_cards(const Recipe& recipe, bool resumes) {
+  if (!recipe.cards.empty() || recipe.device == DeviceChoice::cuda) return true;
+  return recipe.device == DeviceChoice::automatic && !recipe.memory.gpu &&
+         !(resumes && began_without_cards(recipe));
+}
+
+const std::string kGiveEachItsOwn =
+    "srun --gpus-per-task=1 gives each process a card of its own, and where each sees all of the job's "
+    "(srun --gres=gpu:N) each takes another one; --device cpu computes without";
+
+// "rank 0 has the RTX 3060 12GB (GPU-1a2b3c4d)".
+std::string words_of(int rank, const Gpu& gpu) {
+  return formatted("rank {} has the {} ({})", rank, devices::kind_of(gpu),
+                   printable(devices::short_name(gpu.uuid)));
+}
+
+void require_own_cards(const std::vector<CardsOfRank>& here, const ChosenGpus& first) {
+  for (size_t i = 0; i < first.size(); ++i)
+    for (size_t before = 0; before < i; ++before) {
+      const int rank = here[i].rank, other = here[before].rank;
+      if (first[i]->uuid == first[before]->uuid)
+        throw UsageError(formatted(
+            "devices: ranks {} and {} both see {} ({}) first{}, and each needs a card of its own: {}", other,
+            rank, devices::kind_of(*first[i]), printable(devices::short_name(first[i]->uuid)),
+            here[i].gpus.size() == 1 && here[before].gpus.size() == 1 ? " and no other card" : "",
+            kGiveEachItsOwn));
+      if (devices::kind_of(*first[i]) != devices::kind_of(*first[before]))
+        throw UsageError(formatted(
+            "devices: {}, and {}: the processes of a run need cards of one kind; ask the launcher for one, "
+            "such as srun --gpus-per-task=TYPE:1",
+            words_of(other, *first[before]), words_of(rank, *first[i])));
+    }
+}
+
+bool see_the_same(const std::vector<CardsOfRank>& here) {
+  const auto is_same = [](const Gpu& one, const Gpu& other) { return one.uuid == other.uuid; };
+  return std::ranges::all_of(
+      here, [&](const CardsOfRank& one) { return std::ranges::equal(one.gpus, here.front().gpus, is_same); });
+}
+
 }  // namespace
 
 int64_t devices_here(const LoadedRecipe& loaded) {
@@ -86,14 +134,46 @@ int64_t devices_here(const LoadedRecipe& loaded) {
 RankCards cards_of_ranks(const LoadedRecipe& loaded, int64_t here, bool resumes) {
   const Recipe& recipe = loaded.recipe;
   refuse_other_device(recipe);
-  if (recipe.cards.empty() && recipe.device == DeviceChoice::automatic) {
-    const bool on_cpu = recipe.memory.gpu || (resumes && began_without_cards(recipe));
-    return on_cpu ? RankCards{} : any_cards(loaded, here);
-  }
-  if (recipe.cards.empty() && recipe.device != DeviceChoice::cuda) return {};
+  if (!takes_cards(recipe, resumes)) return {};
+  if (recipe.cards.empty() && recipe.device == DeviceChoice::automatic) return any_cards(loaded, here);
   const ChosenGpus gpus = recipe.cards.empty() ? choice().first(here) : choice().named(recipe.cards);
   choice().require_one_kind(gpus, [&](const Gpu& gpu) { return why_not(gpu, loaded); });
   return as_ranks(gpus);
+}
+
+std::string seen_cards(const LoadedRecipe& loaded, bool resumes) {
+  refuse_other_device(loaded.recipe);
+  // Cards that are named are those of each machine, as each process sees them.
+  if (!loaded.recipe.cards.empty() || !takes_cards(loaded.recipe, resumes)) return "";
+  return json_text(devices::report_json({true, "", "", own_cards().gpus}), -1);
+}
+
+CardsOfRank read_seen_cards(int rank, const std::string& text) {
+  return {rank, text.empty() ? std::vector<Gpu>() : devices::read_report(text).gpus};
+}
+
+std::optional<RankCards> cards_apart(const LoadedRecipe& loaded, const std::vector<CardsOfRank>& here,
+                                     bool booked) {
+  const bool is_open = loaded.recipe.device == DeviceChoice::automatic;
+  if (see_the_same(here)) {
+    const bool too_few = here.size() > 1 && here.front().gpus.size() == 1;
+    if (!too_few || (is_open && !booked)) return std::nullopt;
+  }
+  ChosenGpus first;
+  for (const CardsOfRank& rank : here) {
+    const ChosenGpus usable = GpuChoice(rank.gpus, own_cards().problem).usable();
+    if (usable.empty())
+      throw UsageError(
+          formatted("devices: rank {} sees no card that can be used, and others of its machine do: {}",
+                    rank.rank, kGiveEachItsOwn));
+    first.push_back(usable.front());
+  }
+  require_own_cards(here, first);
+  const std::string reason = is_open ? why_not(*first.front(), loaded) : "";
+  if (!reason.empty()) return RankCards{{}, formatted("device  cpu, as {}", reason)};
+  std::vector<std::string> names;
+  for (const Gpu* gpu : first) names.push_back(printable(devices::short_name(gpu->uuid)));
+  return as_ranks(first, join(names, ","));
 }
 
 }  // namespace plimsoll

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,6 +20,9 @@ from shard import SuiteLoader
 from small_models import LLAMA, tiny_recipe
 
 LIBRARY = Path(sys.argv.pop(1)).resolve()
+HAS_MPI = (PLIMSOLL.parent / "libplimsoll_mpi.so").exists() and shutil.which("mpirun")
+# Copies between processes may be forbidden where tests run.
+os.environ.setdefault("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
 A, B = (f"GPU-{letter * 8}-1111-2222-3333-444444444444" for letter in "ab")
 # Says where it is and waits until it is allowed to end.
 WAITS = 'echo "$CUDA_VISIBLE_DEVICES" > {0}-started; while [ ! -e go-{0} ]; do sleep 0.02; done'
@@ -511,14 +515,16 @@ class RecipesOnCards(EmulatedCards):
                 rows = database.execute("SELECT a.entry, a.cards, a.device_bytes FROM attempts a JOIN entries e ON e.id = a.entry "
                                         "WHERE e.state = 3 AND a.number = e.attempts").fetchall()
             for entry, cards, device_bytes in rows:
-                promised[entry, json.loads(cards)[0]] = device_bytes
+                for card in json.loads(cards):
+                    promised[entry, card] = device_bytes
         look()
         held = {}
         for file in self.held_folder.iterdir():
             with contextlib.suppress(OSError, ValueError):
-                environment = Path(f"/proc/{file.name}/environ").read_bytes().split(b"\0")
-                card = next(one[21:].decode() for one in environment if one.startswith(b"CUDA_VISIBLE_DEVICES="))
-                held[card] = held.get(card, 0) + int(file.read_text()) + self.BESIDE
+                taken, visible = file.read_text().split()
+                card = visible.partition(",")[0]
+                if Path(f"/proc/{file.name}").exists():
+                    held[card] = held.get(card, 0) + int(taken) + self.BESIDE
         look()
         sums = {}
         for (_, card), device_bytes in promised.items():
@@ -692,6 +698,83 @@ class RecipesOnCards(EmulatedCards):
         self.queue("cancel", *range(1, far["id"]))
         self.run_all("--memory", "4GiB")
         self.assertIn("1 device (RTX 4090 24GB), the queue has 0", self.show(far["id"])["note"])
+
+    def look(self, room):
+        """Each process within what its run has reserved of its card, all runs of a card within the card."""
+        promised, held = self.promised_and_held()
+        for card, device_bytes in held.items():
+            self.assertLessEqual(device_bytes, promised.get(card, 0), card)
+        for card, device_bytes in promised.items():
+            self.assertLessEqual(device_bytes, room[card])
+        return held
+
+    def watch(self, worker, room):
+        """The cards that held something at once, each time, until the worker ends."""
+        seen = set()
+        while worker.poll() is None:
+            seen.add(frozenset(self.look(room)))
+            time.sleep(0.05)
+        text = worker.stdout.read()
+        self.assertEqual(worker.returncode, 0, text)
+        return seen
+
+    @unittest.skipUnless(HAS_MPI, "Open MPI is not installed: scripts/setup.sh --dev")
+    def test_a_run_has_two_cards_at_once_beside_runs_on_one_and_goes_on_after_its_processes_are_killed(self):
+        uuids = self.cards_of([(self.RTX, 470)] * 3)
+        room = dict.fromkeys(uuids, int(470 * MIB * 0.95))
+        pair = self.add_recipe(self.tiny("pair", 30, save={"every": 1}), "--devices", 2, "--retries", 5, "--priority", 1)
+        self.assertEqual((pair["devices"], pair["processes"], pair["threads"], pair["card"]), (2, 2, 2, "RTX 3060 12GB"))
+        singles = [self.add_recipe(self.tiny(f"one{i}", 4))["id"] for i in range(4)]
+        words = ("--memory", "16GiB", "--threads", 8)
+        worker = self.worker(*words)
+        def begun():
+            self.look(room)
+            return (self.folder / "pair/checkpoint-2").exists()
+        self.eventually(begun, "the pair made no step")
+        shown = self.show(pair["id"])
+        self.assertEqual(shown["attempts"][0]["devices"], uuids[:2], "reserved at once")
+        ranks = {}
+        for file in self.held_folder.iterdir():
+            card = file.read_text().split()[1]
+            if f"PLIMSOLL_QUEUE_RUN={self.queue_folder}/runs/{pair['id']}/1".encode() in Path(f"/proc/{file.name}/environ").read_bytes().split(b"\0"):
+                ranks[card] = int(file.name)
+        self.assertEqual(sorted(ranks), uuids[:2], "a card for each process")
+        os.kill(ranks[uuids[1]], signal.SIGKILL)
+        self.eventually(lambda: len(self.show(pair["id"])["attempts"]) > 1, "it is not begun again")
+        worker.kill()
+        worker.wait()
+        self.watch(self.worker("--until-done", *words), room)
+        done = self.show(pair["id"])
+        self.assertEqual((done["state"], {len(one["devices"]) for one in done["attempts"]}), ("done", {2}), done)
+        self.assertEqual({self.show(one)["state"] for one in singles}, {"done"})
+        self.assertEqual(len(json.loads((self.folder / "pair/run.json").read_text())["ranks"]), 2)
+        self.assertIn("resume", (self.folder / "pair/events.jsonl").read_text())
+        self.assertIn("emulated card", self.kernels("pair"))
+        self.told("train", self.tiny("alone", 30), "--devices", 2, "--device", "emulated", "--memory", f"{pair['device_bytes']}", "--threads", 1)
+        self.assertEqual(weights(self.folder / "pair"), weights(self.folder / "alone"))
+
+    @unittest.skipUnless(HAS_MPI, "Open MPI is not installed: scripts/setup.sh --dev")
+    def test_the_number_of_cards_is_what_there_is_room_for(self):
+        uuids = self.cards_of([(self.RTX, 470)] * 3 + [(self.T4, 560)])
+        wide = {"batch": {"effective": 512}, "data": {"max_length": 16}}
+        added = self.add_recipe(self.tiny("any", 2, **wide), "--devices", "1..3")
+        self.assertEqual({one["processes"] for one in [added, *added["smaller_plans"]] if one["processes"]}, {1, 2, 3}, added)
+        auto = self.add_recipe(self.tiny("auto", 2, **wide, devices="auto"))
+        self.assertEqual({one["processes"] for one in [auto, *auto["smaller_plans"]] if one["processes"]}, {1, 2, 3}, auto)
+        self.queue("cancel", auto["id"])
+        self.watch(self.worker("--until-done", "--memory", "8GiB", "--threads", 8, "--device", f"{uuids[1]}=400MiB"), dict.fromkeys(uuids, 470 * MIB))
+        shown = self.show(added["id"])
+        self.assertEqual((shown["state"], shown["attempts"][0]["devices"]), ("done", [uuids[1]]), shown)
+
+    def test_cards_that_a_recipe_names_are_the_workers_to_choose(self):
+        uuids = self.cards_of([(self.RTX, 470)] * 3)
+        recipe = self.tiny("run", devices=["cuda:0", "cuda:2"])
+        text = self.queue("add", recipe, code=2)
+        self.assertIn("devices: names cards, and in the queue the worker gives them out: state their number (plimsoll queue add", text)
+        self.assertIn("--devices 2)", text)
+        self.assertIn("plimsoll queue run --device", text)
+        self.assertEqual(self.add_recipe(recipe, "--devices", 2)["processes"], 2)
+        self.assertTrue(uuids)
 
 
 if __name__ == "__main__":

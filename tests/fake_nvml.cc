@@ -6,7 +6,7 @@
 //   sleep SECONDS         how long starting takes
 //   emulated BYTES        emulated cards compute instead of these (PLIMSOLL_EMULATED_MEMORY): what their
 //                         processes say that they hold, and BYTES beside it, is in use on the card that each
-//                         sees first in CUDA_VISIBLE_DEVICES
+//                         says that it sees first
 //   card UUID TOTAL USED  a card; lines below are of it, up to the next card
 //   name TEXT             of its model, with \xNN for any byte
 //   process PID BYTES     that computes on it; BYTES - where that is not known
@@ -82,23 +82,16 @@ void read_card_line(const std::string& word, std::istringstream& line, FakeCard&
   }
 }
 
-// A variable of another process; empty if that is gone, or has none of the name.
-std::string variable_of(const std::string& pid, const std::string& name) {
-  std::ifstream file("/proc/" + pid + "/environ", std::ios::binary);
-  for (std::string one; std::getline(file, one, '\0');)
-    if (one.compare(0, name.size() + 1, name + "=") == 0) return one.substr(name.size() + 1);
-  return "";
-}
-
 void add_emulated(unsigned long long beside, FakeMachine& found) {
   const char* folder = std::getenv("PLIMSOLL_EMULATED_MEMORY");
   if (folder == nullptr) return;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string pid = entry.path().filename().string();
-    const std::string visible = variable_of(pid, "CUDA_VISIBLE_DEVICES");
-    const std::string uuid = visible.substr(0, visible.find(','));
+    if (!std::filesystem::exists("/proc/" + pid)) continue;
+    std::string visible;
     unsigned long long bytes = 0;
-    if (uuid.empty() || !(std::ifstream(entry.path()) >> bytes)) continue;
+    if (!(std::ifstream(entry.path()) >> bytes >> visible)) continue;
+    const std::string uuid = visible.substr(0, visible.find(','));
     for (FakeCard& card : found.cards) {
       if (card.uuid != uuid) continue;
       card.used += bytes + beside;

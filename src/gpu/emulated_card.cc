@@ -11,6 +11,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/environment.h"
 #include "base/format.h"
 #include "base/units.h"
 #include "gpu/card_fault.h"
@@ -76,7 +77,9 @@ void EmulatedCard::tell_taken() const noexcept {
   const char* const folder = std::getenv("PLIMSOLL_EMULATED_MEMORY");
   if (folder == nullptr) return;
   const MemoryLeft left = memory_left();
-  std::ofstream(folder + ("/" + std::to_string(getpid()))) << left.total - left.free << "\n";
+  // The card that the process took by itself is not in the environment that others see of it.
+  std::ofstream(folder + ("/" + std::to_string(getpid())))
+      << left.total - left.free << " " << environment("CUDA_VISIBLE_DEVICES") << "\n";
 }
 
 std::byte* EmulatedCard::allocate(int64_t bytes) {

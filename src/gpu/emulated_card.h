@@ -66,8 +66,8 @@ class EmulatedCard : public Card, private LaunchTaker {
   int64_t graph_bytes_ = 0;
   int64_t trap_at_ = 0, launches_ = 0;
   bool failed_ = false;
-  // PLIMSOLL_EMULATED_MEMORY=FOLDER: what is taken stands in a file of the process's number there, for a
-  // stand-in of the driver.
+  // PLIMSOLL_EMULATED_MEMORY=FOLDER: what is taken, and the cards that the process sees, stand in a file of the
+  // process's number there, for a stand-in of the driver.
   void tell_taken() const noexcept;
 
   std::vector<std::span<std::byte>> mappings_, host_mappings_;

@@ -13,6 +13,7 @@
 #include "base/print.h"
 #include "base/printable.h"
 #include "base/screen.h"
+#include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/queue/queue_commands.h"
@@ -22,6 +23,7 @@
 #include "fleet/queue/store/sweep.h"
 #include "prepare/devices/card_models.h"
 #include "prepare/devices/device_choice.h"
+#include "prepare/devices/rank_cards.h"
 #include "recipe/load/load.h"
 
 namespace plimsoll {
@@ -217,6 +219,26 @@ double seconds_beside(const PlansThere& own, const PlansThere& other, double sec
   return queue::kUnknownSeconds * slower;
 }
 
+void refuse_named_cards(const RecipeToAdd& arguments, const Recipe& recipe) {
+  if (recipe.cards.empty()) return;
+  throw UsageError(formatted(
+      "devices: names cards, and in the queue the worker gives them out: state their number (plimsoll queue add {} "
+      "--devices {}); plimsoll queue run --device UUID=SIZE uses none but those that it names",
+      quoted(arguments.file), recipe.devices));
+}
+
+// With devices: auto as many as there are of one kind of GPU, or fewer: the queue chooses.
+RecipeToAdd with_counts(RecipeToAdd arguments, const LoadedRecipe& loaded, std::vector<std::string>& sets) {
+  constexpr int64_t kMostOpen = 8;  // each is planned
+  if (loaded.recipe.devices != kAuto || arguments.devices.most > 0) return arguments;
+  const int64_t most = std::min(kMostOpen, devices_here(loaded));
+  if (most > 1)
+    arguments.devices = {1, static_cast<int>(most)};
+  else
+    sets.emplace_back("devices=1");
+  return arguments;
+}
+
 // The plans for each number of devices, as the recipe or --devices has it, the fastest first. A number that fits
 // nowhere is left out unless none fits.
 std::vector<PlansThere> plans_by_devices(const RecipeToAdd& arguments, const std::vector<std::string>& read,
@@ -230,6 +252,7 @@ std::vector<PlansThere> plans_by_devices(const RecipeToAdd& arguments, const std
       for (auto* words : {&read_so, &planned_so}) words->push_back(formatted("devices={}", count));
     try {
       const LoadedRecipe loaded = load(arguments.file, read_so);
+      refuse_named_cards(arguments, loaded.recipe);
       for (PlansThere& one : all_plans(arguments, loaded, planned_so, known_seconds, notes))
         plans.push_back(std::move(one));
     } catch (const DoesNotFitError& error) {
@@ -262,10 +285,11 @@ std::vector<queue::SmallerPlan> other_plans(const std::vector<PlansThere>& plans
 }
 
 // The plan is fixed as it was made: its peak is the budget of the training.
-RecipeEntry planned_entry(const RecipeToAdd& arguments, const std::vector<std::string>& sets,
+RecipeEntry planned_entry(const RecipeToAdd& given, std::vector<std::string> sets,
                           const queue::Entry& common) {
   RecipeEntry recipe{common, {}, false};
   queue::Entry& entry = recipe.entry;
+  const RecipeToAdd arguments = with_counts(given, load(given.file, sets), sets);
   std::vector<std::string> read = sets;
   if (!arguments.gpu.empty())
     read.insert(read.begin(), {"device=card", "memory.device=auto", "memory.gpu=" + arguments.gpu});

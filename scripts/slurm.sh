@@ -9,7 +9,7 @@
 # The node books memory, and ends jobs that take more than they booked: by control groups (version 1) where it may make
 # them, else by looking once a second. It needs no systemd and no accounting database. PLIMSOLL_SLURM_MIB (4000) and
 # PLIMSOLL_SLURM_CPUS (2) say how large it is. With PLIMSOLL_SLURM_NODES=2 there are two such nodes, each with a host name
-# of its own, so that programs take them for two machines.
+# of its own, so that programs take them for two machines; with PLIMSOLL_SLURM_GPUS=2 each books two GPUs, which are not there.
 set -euo pipefail
 
 fail() {
@@ -49,6 +49,15 @@ memory_lines() {
   fi
 }
 
+# Files of devices that no driver has: Slurm numbers GPUs by them.
+make_gpus() {
+  local number
+  for ((number = 0; number < ${PLIMSOLL_SLURM_GPUS:-0}; ++number)); do
+    mknod "$1/gpu$number" c 1 "$((3 + 2 * number))"
+    echo "Name=gpu File=$1/gpu$number"
+  done >"$1/gres.conf"
+}
+
 # write_configuration FOLDER GROUPS
 write_configuration() {
   local ports
@@ -67,6 +76,7 @@ SlurmdPidFile=$1/slurmd-%n.pid
 SlurmctldLogFile=$1/slurmctld.log
 SlurmdLogFile=$1/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
+GresTypes=gpu
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 $(memory_lines "$2")
@@ -75,7 +85,7 @@ KillWait=5
 InactiveLimit=0
 ReturnToService=2
 $(for port in "${ports[@]:1}"; do
-    echo "NodeName=$(node_of "$port") NodeHostname=localhost NodeAddr=127.0.0.1 Port=$port CPUs=${PLIMSOLL_SLURM_CPUS:-2} RealMemory=${PLIMSOLL_SLURM_MIB:-4000} State=UNKNOWN"
+    echo "NodeName=$(node_of "$port") NodeHostname=localhost NodeAddr=127.0.0.1 Port=$port CPUs=${PLIMSOLL_SLURM_CPUS:-2} RealMemory=${PLIMSOLL_SLURM_MIB:-4000} Gres=gpu:${PLIMSOLL_SLURM_GPUS:-0} State=UNKNOWN"
   done)
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 CONFIGURATION
@@ -116,6 +126,7 @@ start() {
     --log-file="$folder/munge.log" --seed-file="$folder/seed" --num-threads=2
   local groups=false
   can_make_groups && groups=true
+  make_gpus "$folder"
   write_configuration "$folder" $groups
   if ! start_daemons "$folder"; then
     stop "$folder"

@@ -13,6 +13,7 @@ from pathlib import Path
 from command_run import PLIMSOLL, ROOT, main, not_sanitized, output
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
 
+LIBRARY = Path(sys.argv.pop(1)).resolve()
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "slurm.sh"
 HAS_SLURM = shutil.which("sbatch") and shutil.which("slurmctld") and shutil.which("munged") and os.geteuid() == 0
 HAS_MPI = (PLIMSOLL.parent / "libplimsoll_mpi.so").exists() and shutil.which("mpirun")
@@ -24,13 +25,14 @@ TAKES = "import sys, time; block = bytearray(int(sys.argv[1]) << 20); time.sleep
 class SlurmCase(QueueTest):
     """One Slurm for all tests of a class: it takes a second to start."""
     NODES = 1
+    GPUS = 0
 
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         cls.slurm = Path(cls.enterClassContext(tempfile.TemporaryDirectory())) / "slurm"
         subprocess.run([SCRIPT, "start", cls.slurm], check=True, stdout=subprocess.DEVNULL,
-                       env={**os.environ, "PLIMSOLL_SLURM_MIB": "1500", "PLIMSOLL_SLURM_NODES": str(cls.NODES)})
+                       env={**os.environ, "PLIMSOLL_SLURM_MIB": "1500", "PLIMSOLL_SLURM_NODES": str(cls.NODES), "PLIMSOLL_SLURM_GPUS": str(cls.GPUS)})
         cls.addClassCleanup(subprocess.run, [SCRIPT, "stop", cls.slurm], check=True)
 
     def setUp(self):
@@ -240,6 +242,66 @@ class TwoNodesTest(SlurmCase):
         done = subprocess.run(["sbatch", "--wait", f"--output={self.folder}/log", path], env=self.environment, text=True, capture_output=True, timeout=SECONDS)
         self.assertEqual(done.returncode, 0, done.stderr + (self.folder / "log").read_text())
         self.assertEqual(self.ranks("run"), 4)
+
+
+class CardsCase(SlurmCase):
+    """GPUs as Slurm sees them; a stand-in of the driver names them, and the emulated card computes."""
+    A, B = (f"GPU-{letter * 8}-1111-2222-3333-444444444444" for letter in "ab")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        listed = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, env={**os.environ, "SLURM_CONF": str(cls.slurm / "slurm.conf")})
+        if "pmix" not in listed.stdout + listed.stderr:
+            raise unittest.SkipTest("this Slurm lacks its plug-in for PMIx")
+
+    def setUp(self):
+        super().setUp()
+        cards = self.folder / "cards"
+        cards.write_text("".join(f"card {uuid} {12288 * MIB} 0\nname NVIDIA GeForce RTX 3060\n" for uuid in (self.A, self.B)))
+        self.environment |= {"PLIMSOLL_NVML": str(LIBRARY), "FAKE_NVML": str(cards), "PLIMSOLL_EMULATED_CARDS": "1", "PLIMSOLL_NVML_SECONDS": "60,0.1", "PLIMSOLL_NO_PROBE": "1"}
+
+    def done_there(self, *words):
+        """The only attempt of a recipe on two cards."""
+        entry = json.loads(self.queue("add", self.recipe("run", 3), "--threads", 1, "--devices", 2, "--json", *words))
+        self.assertEqual((entry["devices"], entry["processes"]), (2, 2))
+        text = self.run_all_there()
+        shown = self.show(entry["id"])
+        self.assertEqual(shown["state"], "done", text + shown["note"])
+        self.assertEqual(self.ranks("run"), 2)
+        self.assertIn("emulated card", json.loads((self.folder / "run/run.json").read_text())["kernels"])
+        return shown["attempts"][0]
+
+
+@unittest.skipUnless(HAS_SLURM and HAS_MPI, "no Slurm or no Open MPI here, or not root")
+class CardsTest(CardsCase):
+    GPUS = 2
+
+    def srun(self, *options, code=0):
+        words = ["srun", "--mpi=pmix", "-K1", "--ntasks=2", "--mem=1500M", *options, PLIMSOLL, "train", self.recipe("run", 3), "--threads", 1, "--overwrite"]
+        done = subprocess.run([str(word) for word in words], env=self.environment, text=True, capture_output=True, timeout=SECONDS)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_each_task_computes_on_the_card_that_slurm_shows_it(self):
+        self.assertIn("devices GPU-aaaaaaaa,GPU-bbbbbbbb (RTX 3060 12GB, emulated)", self.srun("--gpus-per-task=1"))
+        self.assertEqual(self.ranks("run"), 2)
+        self.assertIn("devices cuda:0,cuda:1 (RTX 3060 12GB, emulated)", self.srun("--gres=gpu:2"))
+        self.assertIn("ranks 0 and 1 both see RTX 3060 12GB (GPU-aaaaaaaa) first and no other card", self.srun("--gres=gpu:1", code=2))
+
+    @not_sanitized("a training takes more memory than its plan")
+    def test_an_entry_on_two_cards_is_one_task_with_both(self):
+        self.assertEqual(self.shape(self.done_there()["job"])[0], "1")
+
+
+@unittest.skipUnless(HAS_SLURM and HAS_MPI, "no Slurm or no Open MPI here, or not root")
+class CardsOfTwoNodesTest(CardsCase):
+    """A GPU on each."""
+    NODES, GPUS = 2, 1
+
+    @not_sanitized("a training takes more memory than its plan")
+    def test_an_entry_on_two_cards_is_a_task_on_each_node(self):
+        self.assertEqual(self.shape(self.done_there("--gpu", "RTX 3060 12GB")["job"])[0], "2")
 
 
 class WithoutSlurmTest(QueueTest):

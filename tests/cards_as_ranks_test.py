@@ -128,6 +128,10 @@ class PlannedCards(CommandTest):
         stated = json.loads(output(*words, "--json", "--devices", 2, "--link", "20GB/s"))["devices"]
         self.assertEqual((stated["link"], stated["link_bytes_per_second"]), ("stated", 20e9))
         self.assertNotIn("devices", alone)
+        # Of unlike cards the largest alone is looked at.
+        slow = output(*words, "--devices", 2, "--memory", "{0: 2GiB, 1: 1GiB}", "--link", "1KB/s")
+        self.assertTrue(slow.startswith("one device is faster: "), slow[:200])
+        self.assertIn("device 0: 1.00 GiB of 2.00 GiB stay unused", " ".join(slow.split()))
 
     def test_unlike_sizes_of_one_kind_of_card_are_planned_for_the_least(self):
         recipe = tiny_recipe(self.folder, WIDE, "planned", **ONE)

@@ -126,11 +126,16 @@ void tell_plan(const Plan& plan) {
   events->send("plan", told.dump());
 }
 
-// The same on one device, where several are planned; none where it does not fit there or cannot be planned.
-std::optional<Plan> on_one_device(const PlanArguments& arguments, const Plan& plan) {
-  if (plan.request.workload.experiment.ranks == 1) return std::nullopt;
+// The same on one device, of unlike ones the largest, where several are planned; none where it does not fit there or
+// cannot be planned.
+std::optional<Plan> on_one_device(const PlanArguments& arguments, const Recipe& recipe) {
+  if (recipe.devices == 1) return std::nullopt;
+  Changes one = {{"devices", "1"}};
+  int64_t largest = 0;
+  for (const auto& [rank, bytes] : recipe.memory.device.each) largest = std::max(largest, bytes);
+  if (largest > 0) one.push_back({"memory.device", formatted("{}MiB", largest / kMiB)});
   try {
-    const PlanInput input = plan_input(arguments, {{"devices", "1"}});
+    const PlanInput input = plan_input(arguments, one);
     Plan one = plan_allowed(input.resolved, input.machine, input.data.get()).plan;
     return one.fits() ? std::optional(std::move(one)) : std::nullopt;
   } catch (const UsageError&) {  // a key that needs several devices
@@ -167,7 +172,7 @@ ExitCode run_report(const PlanArguments& arguments) {
   plan.savings = not_allowed_savings(input, allowed.recipe, plan);
   plan.faster = faster_runs([&](const Changes& assumed) { return plan_input(arguments, assumed); },
                             allowed.recipe, plan);
-  const std::optional<Plan> one = on_one_device(arguments, plan);
+  const std::optional<Plan> one = on_one_device(arguments, input.resolved.recipe);
   if (!arguments.html.empty())
     write_file_atomically(arguments.html, timeline_page(plan, page_origin(arguments, input.resolved.recipe)));
   if (arguments.json) {

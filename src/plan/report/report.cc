@@ -205,7 +205,7 @@ std::string memory_text(const Plan& plan) {
   return formatted("{}   host {}", device, of_budget(plan.host_bytes(), budget.host_bytes));
 }
 
-std::string rate_words(const Link& link, int64_t ranks, bool own_memory) {
+std::string rate_words(const Link& link, int64_t ranks, const Target& target) {
   std::array<char, 48> rate{};
   std::snprintf(rate.data(), rate.size(), "%.2g GB/s", link.bytes_per_second / 1e9);
   switch (link.source) {
@@ -214,9 +214,10 @@ std::string rate_words(const Link& link, int64_t ranks, bool own_memory) {
     case Link::Source::stated:
       return formatted("{}, as --link states", rate.data());
     case Link::Source::guessed:
-      if (own_memory)
-        return formatted("{}, a guess: {} of the data sheet's link, through the host; --link states it",
-                         rate.data(), share(kLinkThroughHost));
+      if (target.own_memory)
+        return formatted("{}, a guess: {} of {} link, through the host; --link states it", rate.data(),
+                         share(kLinkThroughHost),
+                         target.device.card_name.empty() ? "a guessed" : "the data sheet's");
       return formatted("{}, a guess: plimsoll calibrate --devices {} measures it", rate.data(), ranks);
   }
   throw InternalError("rate_words: no such source");
@@ -246,7 +247,7 @@ std::string devices_text(const Plan& plan) {
                    own_memory ? formatted(", each with {} of a GPU", format_bytes(plan.memory_bytes())) : "",
                    shared_words(plan), shard_words(experiment.optimizer.shard), format_bytes(plan.sent_bytes),
                    duration_words(plan.sending_seconds),
-                   rate_words(plan.request.target.link, experiment.ranks, own_memory));
+                   rate_words(plan.request.target.link, experiment.ranks, plan.request.target));
 }
 
 std::string process_text(const Plan& plan) {

@@ -434,8 +434,11 @@ Plan finish(Plan plan) {
   const double rate = plan.request.target.link.bytes_per_second;
   plan.sent_bytes = sent.in_step + std::llround(plan.micro_steps * static_cast<double>(sent.in_micro_step));
   plan.sending_seconds = static_cast<double>(plan.sent_bytes) / rate;
-  // Ops that send have it in their own seconds.
-  plan.seconds_per_step += static_cast<double>(sent.in_step) / rate;
+  // Ops that send have it in their own seconds. What is sent once a step, every variant of this stage sends.
+  const double once = static_cast<double>(sent.in_step) / rate;
+  plan.seconds_per_step += once;
+  plan.smallest.seconds_per_step += once;
+  if (plan.knee) plan.knee->seconds_per_step += once;
   time_evaluations(plan);
   time_kept(plan);
   return plan;

@@ -68,6 +68,17 @@ TEST(Plan, a_smaller_budget_gives_a_smaller_micro_batch_of_the_same_effective_ba
   EXPECT_GE(tight.seconds_per_step, open.seconds_per_step);
 }
 
+// A slow link, so that sending is almost all of a step.
+TEST(Plan, what_devices_send_is_in_the_seconds_of_the_smallest_plan_too) {
+  PlanRequest request = request_for(tiny(), false);
+  request.workload.experiment.ranks = 2;
+  request.workload.experiment.optimizer.shard = ShardStage::states;
+  request.target.link.bytes_per_second = 1e3;
+  const Plan plan = make_plan(request);
+  ASSERT_GT(plan.sending_seconds, 0.99 * plan.seconds_per_step);
+  EXPECT_GT(plan.smallest.seconds_per_step, plan.sending_seconds);
+}
+
 TEST(Plan, what_cannot_fit_is_refused_with_the_least_that_would) {
   PlanRequest request = request_for(tiny(), true);
   request.target.budget.device_bytes = 1000;

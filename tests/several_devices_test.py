@@ -668,6 +668,8 @@ class Refused(CommandTest):
         self.assertRegex(slow, r"^one device is faster: [\d.]+ m?s a step, 2 devices take ")
         fast = output("plan", recipe, "--devices", 2, "--threads", 1, "--memory", "1GiB", "--link", "1000GB/s")
         self.assertTrue(fast.startswith("fits "), fast)
+        self.assertIn("(1 KB/s, as --link states", " ".join(slow.split()))
+        self.assertIn("(1000 GB/s, as --link states", " ".join(fast.split()))
 
     def test_a_refusal_names_what_fits(self):
         recipe = tiny_recipe(self.folder, {**WIDE, "hidden_size": 256, "intermediate_size": 512}, "run", batch={"effective": 8})

@@ -205,20 +205,30 @@ std::string memory_text(const Plan& plan) {
   return formatted("{}   host {}", device, of_budget(plan.host_bytes(), budget.host_bytes));
 }
 
+// "14.4 GB/s", "150 GB/s", "12.5 MB/s"; the units of --link.
+std::string rate_text(double bytes_per_second) {
+  const auto [unit, bytes] = bytes_per_second >= 1e9   ? std::pair("GB/s", 1e9)
+                             : bytes_per_second >= 1e6 ? std::pair("MB/s", 1e6)
+                                                       : std::pair("KB/s", 1e3);
+  const double rate = bytes_per_second / bytes;
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), rate < 100 ? "%.3g %s" : "%.0f %s", rate, unit);
+  return text.data();
+}
+
 std::string rate_words(const Link& link, int64_t ranks, const Target& target) {
-  std::array<char, 48> rate{};
-  std::snprintf(rate.data(), rate.size(), "%.2g GB/s", link.bytes_per_second / 1e9);
+  const std::string rate = rate_text(link.bytes_per_second);
   switch (link.source) {
     case Link::Source::measured:
-      return formatted("{}, as measured here", rate.data());
+      return formatted("{}, as measured here", rate);
     case Link::Source::stated:
-      return formatted("{}, as --link states", rate.data());
+      return formatted("{}, as --link states", rate);
     case Link::Source::guessed:
       if (target.own_memory)
-        return formatted("{}, a guess: {} of {} link, through the host; --link states it", rate.data(),
+        return formatted("{}, a guess: {} of {} link, through the host; --link states it", rate,
                          share(kLinkThroughHost),
                          target.device.card_name.empty() ? "a guessed" : "the data sheet's");
-      return formatted("{}, a guess: plimsoll calibrate --devices {} measures it", rate.data(), ranks);
+      return formatted("{}, a guess: plimsoll calibrate --devices {} measures it", rate, ranks);
   }
   throw InternalError("rate_words: no such source");
 }

@@ -136,6 +136,14 @@ class WaysTest(unittest.TestCase):
         self.assertFalse(effects["method"]["same_result"])
         self.assertIn("4-bit", effects["method"]["effect"])
 
+    def test_smaller_states_save_no_more_than_states_are(self):
+        """Also in a plan that fetches some of its layers."""
+        plan = json.loads(run("plan", MISTRAL, "--memory", "12GiB", "--host-memory", "32GiB", "--gpu", "RTX 3060 12GB", "--json").stdout)
+        saved = {saving["means"]: plan["device"]["arena_bytes"] - saving["device_bytes"] for saving in plan["would_save"]}
+        trained = 3_407_872  # parameters of rank 8 beside q_proj and v_proj, whose states are of 8 bytes
+        self.assertLess(saved.get("adamw8bit", 0), 8 * trained)
+        self.assertTrue(saved, plan["would_save"])
+
     def test_a_refused_training_ends_in_commands_that_train(self):
         path = recipe(self.folder, memory={"device": "40MiB"}, data={"max_length": 256}, batch={"effective": 32, "micro": 32})
         refused = run("train", path)

@@ -34,6 +34,8 @@ Variant with_rows_of(const Variant& variant, const Experiment& now, const Experi
 std::vector<Saving> not_allowed_savings(const PlanInput& input, const Recipe& recipe, const Plan& plan) {
   constexpr double kWorthTelling = 0.01;  // of the arena
   std::vector<Saving> savings;
+  // The estimate of both is the same: it is below what a plan takes whose layers are offloaded in part.
+  const int64_t now = device_bytes_at_least(plan.request, plan.variant);
   const auto add = [&](const std::string& name, const Recipe& changed) {
     const auto bytes = if_possible([&] {
       const PlanRequest request =
@@ -42,9 +44,9 @@ std::vector<Saving> not_allowed_savings(const PlanInput& input, const Recipe& re
           request, with_rows_of(plan.variant, plan.request.workload.experiment, request.workload.experiment));
     });
     if (!bytes) return;
-    const double saved =
-        static_cast<double>(plan.layout.lower_bound_bytes() - plan.layout.shared.of_others() - *bytes);
-    if (saved > kWorthTelling * static_cast<double>(plan.arena_bytes())) savings.push_back({name, *bytes});
+    const int64_t saved = now - *bytes;
+    if (static_cast<double>(saved) > kWorthTelling * static_cast<double>(plan.arena_bytes()))
+      savings.push_back({name, plan.arena_share_bytes() - saved});
   };
   const auto& allowed = recipe.memory.allow;
   for (const char* means : {"adamw8bit", "bf16-states", "nf4"}) {

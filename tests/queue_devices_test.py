@@ -139,13 +139,14 @@ class SeveralDevices(QueueTest):
         self.assertNotIn("ranks", json.loads((self.folder / "run/run.json").read_text()))
 
     def test_a_paused_run_saves_as_one_and_continues_with_its_bits_or_on_fewer_devices(self):
-        steps = 30
-        whole = self.add_recipe(self.recipe("whole", steps), "--devices", 2)
+        steps = 200  # far from its end when it is paused
+        slowly = ("--set", "optimizer.lr=1e-4")  # differences by rounding stay small
+        whole = self.add_recipe(self.recipe("whole", steps), "--devices", 2, *slowly)
         self.run_all("--memory", "2GiB", "--threads", 2)
         self.assertEqual(self.show(whole["id"])["state"], "done")
         for name, threads in (("same", 2), ("fewer", 1)):
             recipe = self.recipe(name, steps)
-            added = self.add_recipe(recipe, "--devices", 2)
+            added = self.add_recipe(recipe, "--devices", 2, *slowly)
             entry = added["id"]
             # As --devices 1..2 has it where two are faster, which is the machine's to say.
             alone = json.loads(output("plan", recipe, "--threads", 1, "--json"))["process"]["planned_peak_rss_bytes"]
@@ -155,11 +156,12 @@ class SeveralDevices(QueueTest):
             self.begun(name)
             self.assertEqual(sorted(self.ranks_of(entry)), [0, 1])
             self.queue("pause", entry)
-            self.eventually(lambda entry=entry: self.show(entry)["state"] == "held", "it never stops")
+            self.eventually(lambda entry=entry: self.show(entry)["state"] in ("held", "done"), "it never stops")
+            self.assertEqual(self.show(entry)["state"], "held", "it ended before it could stop")
             self.assertEqual(self.marked(), [], "a process is left")
             held = self.show(entry)
             self.assertEqual(held["attempts"][0]["outcome"].split(";")[0], "exit code 130", held)
-            self.assertEqual(self.events(name)[-1], "save", "all processes saved together")
+            self.assertEqual(self.events(name)[-1], "save", (self.folder / name / "events.jsonl").read_text()[-2000:])
             worker.terminate()
             worker.wait()
             self.queue("resume", entry)
@@ -173,14 +175,15 @@ class SeveralDevices(QueueTest):
             self.assertAlmostEqual(own, other, delta=1e-4)
 
     def test_whoever_is_killed_all_of_the_run_ends_and_it_continues(self):
-        steps = 40
+        steps = 200
         entry = self.add_recipe(self.recipe("run", steps), "--devices", 2, "--retries", 3, "--set", "save.every=5")["id"]
         self.worker("--memory", "2GiB", "--threads", 2)
-        checkpoint = self.folder / "run"
-        attempts = 0
+        attempts, newest = 0, 0
+        def last():
+            return max([int(path.name.partition("-")[2]) for path in (self.folder / "run").glob("checkpoint-*") if path.name.partition("-")[2].isdigit()], default=0)
         for victim in ("rank", "launcher", "supervisor"):
             attempts += 1
-            self.eventually(lambda: list(checkpoint.glob(f"checkpoint-{5 * attempts}")) or self.show(entry)["state"] == "done", "no checkpoint")
+            self.eventually(lambda newest=newest: last() > newest or self.show(entry)["state"] == "done", "no checkpoint")
             if self.show(entry)["state"] == "done":
                 self.fail("it ended before it could be killed")
             before = self.marked()
@@ -192,6 +195,7 @@ class SeveralDevices(QueueTest):
                 target = self.supervisor(entry, attempts)
             os.kill(target, signal.SIGKILL)
             self.eventually(lambda before=before: not set(before) & set(self.marked()), f"after the {victim}'s end something goes on")
+            newest = last()
             self.eventually(lambda attempts=attempts: len(self.show(entry)["attempts"]) > attempts, "it is not begun again")
         self.eventually(lambda: self.show(entry)["state"] in ("done", "failed"), "it never ends")
         shown = self.show(entry)

@@ -161,7 +161,8 @@ class SeveralDevices(QueueTest):
             self.assertEqual(self.marked(), [], "a process is left")
             held = self.show(entry)
             self.assertEqual(held["attempts"][0]["outcome"].split(";")[0], "exit code 130", held)
-            self.assertEqual(self.events(name)[-1], "save", (self.folder / name / "events.jsonl").read_text()[-2000:])
+            # No second save of a step that was saved just then.
+            self.assertEqual([event for event in self.events(name) if event != "signal"][-1], "save", "all processes saved together")
             worker.terminate()
             worker.wait()
             self.queue("resume", entry)

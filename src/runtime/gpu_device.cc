@@ -171,8 +171,7 @@ class GpuDevice::OwnTransfer {
 GpuDevice::GpuDevice(std::unique_ptr<gpu::Card> card)
     : card_(std::move(card)),
       waits_(is_set("PLIMSOLL_CARD_WAITS")),
-      staging_(card_->allocate_host(staging_bytes(false))),
-      copied_(card_->make_event("the copies of the host's")) {
+      staging_(card_->allocate_host(staging_bytes(false))) {
   for (size_t i = 0; i < slots_.size(); ++i)
     slots_[i] = {staging_ + static_cast<int64_t>(i) * kSlot,
                  card_->make_event("the use of staging " + std::to_string(i)), false};
@@ -287,6 +286,7 @@ void GpuDevice::copy(std::byte* to, std::span<const std::byte> from) {
 
 void GpuDevice::finish_copies() {
   if (!copies_) return;
+  if (copied_ == nullptr) copied_ = card_->make_event("the copies of the host's");
   card_->record(Queue::compute, *copied_);
   wait_for(*copied_);
   rethrow_failure();

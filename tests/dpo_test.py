@@ -258,6 +258,12 @@ class Dpo(CommandTest):
             self.assertEqual(read([asked], template="plain")[0]["ids"], plain["ids"])
             before = read([asked], "--set", "data.reading=4", template="plain")[0]["ids"]
             self.assertLess(len(before), len(plain["ids"]), "a run that began without the question has none")
+            renamed = {"instruction": text["prompt"], "good": text["chosen"], "bad": text["rejected"]}
+            named = ("--set", "data.columns={chosen: good, rejected: bad}")
+            self.assertEqual(read([renamed], *named, template="plain")[0]["ids"], plain["ids"])
+            self.assertEqual(read([renamed], *named, "--set", "data.reading=4", template="plain")[0]["ids"], before)
+            whole = {key: [{"role": "user", "content": text["prompt"]}, {"role": "assistant", "content": text[key]}] for key in ("chosen", "rejected")}
+            self.assertEqual(read([{"instruction": text["prompt"], **whole}])[0], read([whole])[0], "a conversation has its question already")
             for kept, why in ((read([text], "--set", "data.template=trl"), "as TRL has texts"),
                               (read([text], "--set", "data.reading=1"), "as when the run began"),
                               (read([{key: text["prompt"] + text[key] for key in ("chosen", "rejected")}]), "no column 'prompt'")):

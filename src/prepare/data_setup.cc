@@ -406,6 +406,23 @@ std::optional<OpenRows> open_again(const RowReading::Requested& requested, const
   return std::nullopt;
 }
 
+// A run that began by older rules reads what it read: of pairs the answers alone, unless data.columns names their question.
+std::vector<Column> by_rules(const Recipe& recipe, std::span<const Column> columns) {
+  constexpr std::array<std::string_view, 4> kQuestions = {"instruction", "question", "query", "input"};
+  std::vector<Column> known(columns.begin(), columns.end());
+  const auto has = [&](const std::string& name) {
+    return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
+  };
+  const bool is_pair = recipe.data.columns.contains("chosen") || has("chosen") || has("chosen_input_ids");
+  if (!rule_of(recipe.task).pairs || !is_pair || recipe.data.reading >= kQuestionReading) return known;
+  std::erase_if(known, [&](const Column& column) {
+    const bool is_named = std::any_of(recipe.data.columns.begin(), recipe.data.columns.end(),
+                                      [&](const auto& name) { return name.second == column.name; });
+    return !is_named && std::find(kQuestions.begin(), kQuestions.end(), column.name) != kQuestions.end();
+  });
+  return known;
+}
+
 OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources,
                    Reads reads = Reads::to_learn, int64_t most_rows = kAllRows,
                    const DataSetup* opened = nullptr) {
@@ -423,12 +440,10 @@ OpenRows open_rows(const Recipe& recipe, const std::vector<TrainSource>& sources
       return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
     };
     if (glue != nullptr && !has("label") && has(glue->label)) names.emplace("label", glue->label);
+    const std::vector<Column> known = by_rules(recipe, columns);
     if (reads == Reads::to_score)
-      return bind_to_score(columns, names, rule_of(recipe.task).pairs, dataset.name());
-    // A run that began by older rules reads what it read: answers alone.
-    if (rule_of(recipe.task).pairs && recipe.data.reading < kQuestionReading && has("chosen"))
-      names.emplace("chosen", "chosen");
-    return bind_columns(columns, format_of(recipe, columns), names, dataset.name());
+      return bind_to_score(known, names, rule_of(recipe.task).pairs, dataset.name());
+    return bind_columns(known, format_of(recipe, known), names, dataset.name());
   };
   ColumnBinding binding = dataset.bind(bound);
   if (reads == Reads::to_learn) {

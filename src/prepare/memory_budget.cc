@@ -188,8 +188,8 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card,
   if (least_free > 0 && least_free < usable.bytes) usable = {least_free, "the least of the nodes"};
   Budget budget;
   require_each_device(recipe);
-  budget.free_bytes = usable.bytes;
   const int64_t sharing = devices_of_node(recipe, nodes, on_node);
+  budget.free_bytes = usable.bytes / sharing;
   budget.sharing = sharing;
   budget.disk_bytes = memory.disk_bytes / sharing;
   if (recipe.memory.gpu && !recipe.is_of_card())
@@ -210,7 +210,6 @@ Budget read_budget(const Recipe& recipe, const std::optional<PlannedCard>& card,
   // Sizes by rank (of emulated cards) are of each already.
   budget.process_bytes = limit_bytes(memory.device, usable.bytes, memory.headroom_percent) /
                          (memory.device.each.empty() ? sharing : 1);
-  budget.free_bytes /= sharing;
   budget.device_source = limit_source("memory", memory.device, usable);
   budget.device_source += shared_words(recipe.devices, nodes, sharing);
   budget.disk_in_memory = memory.disk_bytes > 0 && recipe.output && keeps_files_in_memory(*recipe.output);

@@ -253,6 +253,8 @@ std::vector<PlansThere> plans_by_devices(const RecipeToAdd& arguments, const std
     try {
       const LoadedRecipe loaded = load(arguments.file, read_so);
       refuse_named_cards(arguments, loaded.recipe);
+      // Some of so many would have no sequence.
+      if (count > arguments.devices.least && count > loaded.recipe.batch.effective) break;
       for (PlansThere& one : all_plans(arguments, loaded, planned_so, known_seconds, notes))
         plans.push_back(std::move(one));
     } catch (const DoesNotFitError& error) {

@@ -25,6 +25,12 @@ nlohmann::ordered_json AnswerEncoder::message(const char* role, const nlohmann::
   return {{role_key(rules_.columns), role}, {content_key(rules_.columns), content}};
 }
 
+bool begins_with_question(const nlohmann::ordered_json& answer) {
+  if (!answer.is_array() || answer.size() < 2 || !answer[0].is_object()) return false;
+  const std::string role = answer[0].value("role", answer[0].value("from", ""));
+  return role == "user" || role == "human" || role == "system";
+}
+
 MessageNames AnswerEncoder::names() const {
   return {rules_.columns.message_role, rules_.columns.message_content, rules_.reading > kFirstReading};
 }

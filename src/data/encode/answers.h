@@ -18,6 +18,9 @@ struct AnswerRules {
   bool marks_count = false;  // an answer that is marked as not trained is refused
 };
 
+// An answer that is a whole conversation: a prompt adds nothing to it.
+bool begins_with_question(const nlohmann::ordered_json& answer);
+
 class AnswerEncoder {
  public:
   explicit AnswerEncoder(AnswerRules rules) : rules_(std::move(rules)) {}

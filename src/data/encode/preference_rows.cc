@@ -52,13 +52,6 @@ size_t parting(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
-// An answer that is a whole conversation: a prompt adds nothing to it.
-bool begins_with_question(const nlohmann::ordered_json& answer) {
-  if (!answer.is_array() || answer.size() < 2 || !answer[0].is_object()) return false;
-  const std::string role = answer[0].value("role", answer[0].value("from", ""));
-  return role == "user" || role == "human" || role == "system";
-}
-
 class PreferenceEncoder : public RowEncoder {
  public:
   explicit PreferenceEncoder(const PreferenceRows& rows) : rows_(rows), answers_(rows.answers) {}

@@ -21,7 +21,11 @@ class RewardEncoder : public RowEncoder {
     for (const char* answer : {"chosen", "rejected"}) {
       if (!rows_.learns && std::find(parts.begin(), parts.end(), answer) == parts.end()) continue;
       Example one;
-      answers_.encode(answers_.prompt(row, where), answers_.answer(row, answer, where), where, one);
+      const nlohmann::ordered_json prompt = answers_.prompt(row, where),
+                                   text = answers_.answer(row, answer, where);
+      const bool told_twice =
+          rows_.answers.reading >= kQuestionReading && prompt.is_string() && begins_with_question(text);
+      answers_.encode(told_twice ? nlohmann::ordered_json() : prompt, text, where, one);
       if (!append_sequence(rows_.sequences, std::move(one), where, example)) return leave_out(example);
     }
     if (!rows_.learns) return expect_nothing(example.sequences() * rows_.targets, example);

@@ -251,6 +251,8 @@ void name_question(std::span<const Column> columns, const std::string& where, Na
   if (names.contains("prompt") || has(columns, "prompt")) return;
   const auto chosen = names.find("chosen");
   if (chosen != names.end() && chosen->second == "chosen") return;  // as the message below says
+  if (chosen != names.end() && chosen->second == "chosen_input_ids")
+    return;  // ready rows hold their question
   if (has(columns, "instruction")) {
     names["prompt"] = "instruction";
     if (has(columns, "input")) names.try_emplace("input", "input");

@@ -101,7 +101,7 @@ std::vector<MessageRow> scheduler_messages() {
       {"cloud.exceeded",
        Sign::cgroup_kill,
        "Memory limit exceeded",
-       {R"(^ Memory limit exceeded)"},
+       {R"(^ Memory limit exceeded (?! \s* : ))"},
        "the container was ended at its memory limit"},
       {"condor.limit",
        Sign::scheduler_kill,

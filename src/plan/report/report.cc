@@ -487,12 +487,21 @@ std::string phases_text(const Plan& plan) {
   return text;
 }
 
+namespace {
+
+// The budget for so many bytes of a process, as `memory` states it: of all that a host's memory is for.
+int64_t stated_bytes(const Plan& plan, int64_t bytes) {
+  return plan.request.target.own_memory ? bytes : bytes * plan.request.target.budget.sharing;
+}
+
+}  // namespace
+
 std::string also_fits_text(const Plan& plan) {
   const Candidate& least = plan.smallest;
   const int64_t graphs = plan.request.choices.graphs == UseGraphs::on ? plan.graph_bytes() : 0;
   const int64_t bytes = memory_bytes(plan.request, least) + graphs;
   if (bytes >= plan.memory_bytes()) return "this is the smallest plan already";
-  return formatted("budget down to {} ({}; {})", format_bytes_up(bytes),
+  return formatted("budget down to {} ({}; {})", format_bytes_up(stated_bytes(plan, bytes)),
                    variant_words(plan.request.workload.experiment, least.variant), time_change(plan, least));
 }
 
@@ -503,10 +512,9 @@ std::string mib_text(int64_t bytes) { return std::to_string(ceil_div(bytes, kMiB
 
 // Less memory for little more time.
 std::string knee_text(const Plan& plan) {
-  const std::string bytes = format_bytes_up(memory_bytes(plan.request, *plan.knee));
-  return formatted("{} would do, {} ({}): --memory {}", bytes, time_change(plan, *plan.knee),
-                   variant_words(plan.request.workload.experiment, plan.knee->variant),
-                   mib_text(memory_bytes(plan.request, *plan.knee)));
+  const int64_t bytes = stated_bytes(plan, memory_bytes(plan.request, *plan.knee));
+  return formatted("{} would do, {} ({}): --memory {}", format_bytes_up(bytes), time_change(plan, *plan.knee),
+                   variant_words(plan.request.workload.experiment, plan.knee->variant), mib_text(bytes));
 }
 
 // A desktop on the card: 0.3 to 1 GiB were seen. Cards of data centres have none, and of this machine's card

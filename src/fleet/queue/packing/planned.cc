@@ -43,13 +43,19 @@ Planned read_plan(const std::string& text, const std::vector<std::string>& words
   const std::string& recipe = words.front();
   const nlohmann::json plan = read_json_text(text);
   check_internal(plan.is_object() && plan.contains("process"), "plan --json gave no plan");
-  if (!plan.at("feasible").get<bool>())
-    throw DoesNotFitError(
-        formatted("does not fit   {} needs {} at least; plimsoll plan {} shows the ways", recipe,
-                  format_bytes_up(plan.at("smallest").at("memory_bytes").get<int64_t>()), quoted(recipe)));
-  Planned planned;
   const auto several = plan.find("devices");
   const int processes = several == plan.end() ? 1 : several->at("count").get<int>();
+  if (!plan.at("feasible").get<bool>()) {
+    // What the budget bounds: each device, or the memory of all processes of a host.
+    const bool on_host = plan.at("device").at("kind") == "cpu";
+    std::string command;
+    for (const std::string& word : words) command += (command.empty() ? "" : " ") + quoted(word);
+    throw DoesNotFitError(formatted(
+        "does not fit   {} needs {} at least; plimsoll plan {} shows the ways", recipe,
+        format_bytes_up((on_host ? processes : 1) * plan.at("smallest").at("memory_bytes").get<int64_t>()),
+        command));
+  }
+  Planned planned;
   planned.need.processes = processes;
   // Each with its share of what the processes of the machine hold once, as its budget counts it.
   planned.need.host_bytes =

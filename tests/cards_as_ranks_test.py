@@ -211,7 +211,7 @@ class NamedCards(CommandTest):
             self.assertIn(told, text)
             self.assertRegex(text, r"on each of [23] ")
         few = self.planned(4)
-        self.assertIn("device  cpu, as 4 processes need a card each, and of the RTX 3060 12GB there are 3", few)
+        self.assertIn("device  cpu, as 4 processes need a card each, and of the RTX 3060 12GB (emulated) there are 3", few)
         self.assertIn("(4 processes of ", few)
 
     @unittest.skipUnless(PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")

@@ -87,7 +87,7 @@ void add_emulated(unsigned long long beside, FakeMachine& found) {
   if (folder == nullptr) return;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string pid = entry.path().filename().string();
-    if (!std::filesystem::exists("/proc/" + pid)) continue;
+    if (std::ifstream("/proc/" + pid + "/environ").get() == EOF) continue;  // it was killed
     std::string visible;
     unsigned long long bytes = 0;
     if (!(std::ifstream(entry.path()) >> bytes >> visible)) continue;

@@ -75,8 +75,9 @@ RankCards any_cards(const LoadedRecipe& loaded, int64_t here) {
   if (alike.empty()) return {};
   std::string reason = why_not(*alike.front(), loaded);
   if (reason.empty() && std::ssize(alike) < here)
-    reason = formatted("{} processes need a card each, and of the {} there are {}", here,
-                       devices::kind_of(*alike.front()), alike.size());
+    reason = formatted("{} processes need a card each, and of the {}{} there {} {}", here,
+                       devices::kind_of(*alike.front()), emulates_cards() ? " (emulated)" : "",
+                       alike.size() == 1 ? "is" : "are", alike.size());
   if (reason.empty()) return as_ranks({alike.begin(), alike.begin() + here});
   return {{}, formatted("device  cpu, as {}", reason)};
 }

@@ -80,9 +80,9 @@ class GpuDevice : public Device {
   std::array<Slot, 2> slots_;
   size_t next_slot_ = 0;
   std::unique_ptr<gpu::Event> copied_;  // null until copies are waited for
-  bool copies_ = false;                // since finish_copies()
-  std::byte* disk_staging_ = nullptr;  // a piece of each direction's
-  std::mutex disk_mutex_;              // also of failure_
+  bool copies_ = false;                 // since finish_copies()
+  std::byte* disk_staging_ = nullptr;   // a piece of each direction's
+  std::mutex disk_mutex_;               // also of failure_
   std::exception_ptr failure_;
 };
 

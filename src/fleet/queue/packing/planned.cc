@@ -46,7 +46,7 @@ Planned read_plan(const std::string& text, const std::vector<std::string>& words
   const auto several = plan.find("devices");
   const int processes = several == plan.end() ? 1 : several->at("count").get<int>();
   if (!plan.at("feasible").get<bool>()) {
-    // What the budget bounds: each device, or the memory of all processes of a host.
+    // The budget bounds each device, or the memory of all processes of a host.
     const bool on_host = plan.at("device").at("kind") == "cpu";
     std::string command;
     for (const std::string& word : words) command += (command.empty() ? "" : " ") + quoted(word);

@@ -330,7 +330,7 @@ class Scores(CommandTest):
         refused("with mlm.mask: 0.8 they are more than 1", "--set", "mlm.random=0.3")
         refused("hides other words in every epoch", "--set", "memory.keep_frozen=on")
         refused("task: mlm reads text or input-ids", "--set", "data.format=messages")
-        refused("is the head for masked words", "--set", "method={type: lora, targets: [query, decoder]}")
+        refused("is the output layer of the masked language modelling head", "--set", "method={type: lora, targets: [query, decoder]}")
         other, _ = self.recipe("decoder", task="mlm", data={"train": write_rows(self.folder / "words.jsonl", [{"text": "river"}] * 9)})
         self.assertIn("no encoder: task: mlm hides words from an encoder", output("plan", other, code=2))
         pairs_of, _ = self.guesser("pairs", data={"train": write_rows(self.folder / "pairs.jsonl", [{"prompt": "a", "response": "b"}] * 9), "eval": None})

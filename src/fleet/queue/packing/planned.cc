@@ -47,7 +47,7 @@ Planned read_plan(const std::string& text, const std::vector<std::string>& words
   const int processes = several == plan.end() ? 1 : several->at("count").get<int>();
   if (!plan.at("feasible").get<bool>()) {
     // The budget bounds each device, or the memory of all processes of a host.
-    const bool on_host = plan.at("device").at("kind") == "cpu";
+    const bool on_host = processes > 1 && plan.at("device").at("kind") == "cpu";
     std::string command;
     for (const std::string& word : words) command += (command.empty() ? "" : " ") + quoted(word);
     throw DoesNotFitError(formatted(

@@ -140,6 +140,7 @@ SAMPLES = (  # tests of `make test` that are cut into slices, and what makes all
     ("several_devices", ("tests/several_devices_test.py", "tests/divided_*_test.py", "tests/node_copy_test.py", "src/train/gradient_sums*", "src/passes/reduce_gradients*", "src/passes/gather_weights*", *under("ranks"))),  # its pairs of runs with equal bits
     ("devices_cases", ("tests/devices_cases_test.py", "src/train/gradient_sums*", *under("ranks"))),  # families, tasks and methods on several
     ("emulated", ("tests/emulated_test.py", "tests/small_models.py", *under("gpu", "runtime"))),
+    ("emulated_ranks", ("src/train/emulated_ranks_test.cc", "src/train/rank_bench.h", "src/train/gradient_sums*", *under("ranks", "runtime"))),  # of train_emulated_test: its orders
     (CARD_TEST, OF_CARDS),
 )
 # Suites of `make test` that take long, of whose tests a landing runs a third (SuiteLoader in tests/shard.py), and beside themselves what makes all of
@@ -160,6 +161,7 @@ SUITES = (
     ("queue_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("queue_trainings_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("queue_devices_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*", *under("ranks"))),
+    ("slurm_test", ("src/fleet/slurm/*", "scripts/slurm.sh")),
     ("keep_frozen_test", ("src/passes/keep_frozen*", "src/passes/adapter_rules*", "src/passes/name_pattern*")),
     ("fp16_test", ("src/runs/loss_scale*", "src/ops/optimizer/*", "src/train/*")),
     ("plan_answers_test", ("src/plan/report/*", "src/plan/search/*", "src/cli/plan/*")),

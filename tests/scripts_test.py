@@ -408,7 +408,7 @@ class Ci(unittest.TestCase):
         lists = "".join(path.read_text() for path in (ROOT / "tests/CMakeLists.txt", ROOT / "src/ops/CMakeLists.txt"))
         scripts = "".join(path.read_text() for folder in ("", "loadline", "faults", "parity") for path in (ROOT / "tests" / folder).glob("*.py"))
         in_units = {"every_variant": "src/train/every_variant_test.cc", "every_budget": "src/plan/search/search_oracle_test.cc",
-                    "offload_layout": "src/plan/program/offload_layout_test.cc"}
+                    "offload_layout": "src/plan/program/offload_layout_test.cc", "emulated_ranks": "src/train/emulated_ranks_test.cc"}
         for grid, file in in_units.items():
             self.assertIn(f'in_slice("{grid}"', (ROOT / file).read_text())
         for grid in {part.grid for part in self.ci.PARTS if part.stage == "samples"} - set(in_units):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from command_run import PLIMSOLL, ROOT, main, not_sanitized, output
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
+from shard import SuiteLoader
 
 LIBRARY = Path(sys.argv.pop(1)).resolve()
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "slurm.sh"
@@ -180,18 +181,21 @@ class SlurmTest(SlurmCase):
         self.assertIn("supervisor was lost", self.show(entry)["attempts"][0]["outcome"])
 
 
-@unittest.skipUnless(HAS_SLURM and HAS_MPI, "no Slurm here, not root, or no Open MPI")
-@not_sanitized("a training takes more memory than its plan")
-class TwoNodesTest(SlurmCase):
-    """Two nodes of two processors, which processes take for two machines, as each has a host name of its own."""
-    NODES = 2
-
+class SeveralTasksCase(SlurmCase):
+    """Runs that are a task for each process, which find each other by PMIx."""
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         listed = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, env={**os.environ, "SLURM_CONF": str(cls.slurm / "slurm.conf")})
         if "pmix" not in listed.stdout + listed.stderr:
             raise unittest.SkipTest("this Slurm lacks its plug-in for PMIx")
+
+
+@unittest.skipUnless(HAS_SLURM and HAS_MPI, "no Slurm here, not root, or no Open MPI")
+@not_sanitized("a training takes more memory than its plan")
+class TwoNodesTest(SeveralTasksCase):
+    """Two nodes of two processors, which processes take for two machines, as each has a host name of its own."""
+    NODES = 2
 
     def test_a_run_that_no_node_has_room_for_is_a_task_for_each_process(self):
         steps = 16
@@ -244,16 +248,9 @@ class TwoNodesTest(SlurmCase):
         self.assertEqual(self.ranks("run"), 4)
 
 
-class CardsCase(SlurmCase):
+class CardsCase(SeveralTasksCase):
     """GPUs as Slurm sees them; a stand-in of the driver names them, and the emulated card computes."""
     A, B = (f"GPU-{letter * 8}-1111-2222-3333-444444444444" for letter in "ab")
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        listed = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, env={**os.environ, "SLURM_CONF": str(cls.slurm / "slurm.conf")})
-        if "pmix" not in listed.stdout + listed.stderr:
-            raise unittest.SkipTest("this Slurm lacks its plug-in for PMIx")
 
     def setUp(self):
         super().setUp()
@@ -323,4 +320,4 @@ class WithoutSlurmTest(QueueTest):
 
 
 if __name__ == "__main__":
-    main()
+    main(testLoader=SuiteLoader("slurm_test"))

@@ -25,7 +25,7 @@ OF_STEPS = ("src/train/train_test", "*RanksRun.stages*full_fp32:*RanksRun.stages
 OF_BACKWARD = ("src/train/train_test", "*RanksRun.updates*full_fp32")
 OF_WEIGHTS = ("src/train/train_test", "*RanksRun.divided_weights*full_fp32")
 OF_GRADIENTS = ("src/train/train_test", "*RanksRun.divided_gradients*full_fp32")
-SEVERAL = "tests/several_devices_test.py"
+SEVERAL, DIVIDED = "tests/several_devices_test.py", "tests/divided_weights_test.py"
 WHOLE = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_SHARDS"}  # no slice of a test
 OF_ROWS, OF_LOSSES = ("src/data/data_test", "MicroSteps.*"), ("src/train/train_test", "LossSums.*")
 # name: (tests, library, file, text, what stands in its place). The text occurs once in the file.
@@ -50,6 +50,10 @@ MUTANTS = {
     "weights that are not gathered": (OF_STEPS, "plimsoll_train", STEP, "  if (update_ && divides_states()) send([this] { gradients_.gather_weights(); });\n", ""),
     "a weight that is not gathered in the backward pass": (OF_BACKWARD, "plimsoll_train", STEP, "send([&] { gradients_.gather_weight(weight); });", "(void)weight;"),
     "a divided weight that is not gathered": (OF_WEIGHTS, "plimsoll_train", STEP, "{ send([&] { gather_weight(train_, op, gradients_.sum()); }); }", "{}"),
+    "a divided weight that is not gathered in an evaluation": ((DIVIDED, "test_full_fine_tuning_has_the_bits"), "plimsoll_train", STEP,
+                                                               "return {.after = [this, sum, op] { gather_weight(executor_, op, *sum); }};", "return {.after = [] {}};"),
+    "an evaluation that counts another's rows": ((DIVIDED, "test_full_fine_tuning_has_the_bits"), "plimsoll_train", STEP,
+                                                 "  state_.write(*state_.find(kEvalLossTensor), 0, std::as_bytes(std::span(own)));\n", ""),
     "a divided weight gathered for the forward pass alone": (("src/passes/passes_test", "*PassCases*"), "plimsoll_passes", "src/passes/transfers.cc", "if (latest[i].stretch != stretch)", "if (latest[i].copy == kNoTensor)"),
     "a divided weight in another's place": (OF_WEIGHTS, "plimsoll_ops_cpu", "src/ops/optimizer/all_gather_cpu.cc", "parallel_copy(to + first, from,", "parallel_copy(to, from,"),
     "a gradient that is added to in every micro-step": (OF_GRADIENTS, "plimsoll_passes", "src/passes/reduce_gradients.cc",

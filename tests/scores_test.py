@@ -262,6 +262,27 @@ class Scores(CommandTest):
         beside = json.loads(output("eval", out, *rows))
         self.assertAlmostEqual(merged["loss"], beside["loss"], places=4)
 
+    def test_a_first_recipe_asks_which_column_is_the_label_and_reads_its_classes(self):
+        self.encoder("first")
+        config = self.folder / "tiny_bert"  # without a head and names of classes
+
+        def init(*rows, sets=(), code=0):
+            data = write_rows(self.folder / "first.jsonl", list(rows) * 2)
+            return output("init", config, data, "--out", self.folder / "first.yaml", "--force", *sets, code=code)
+
+        for rows, said in (
+                (({"review": "a", "mood": "x"}, {"review": "b", "mood": "y"}),
+                 "which of them is the text and which the label is not known: say\n  --set 'data.columns={sentence: review, label: mood}'\n"
+                 "  or\n  --set 'data.columns={sentence: mood, label: review}'"),
+                (({"id": 1, "The Review": "a", "mood": "x"},), "--set 'data.columns={sentence: The Review, label: mood}'"),
+                (({"review": "a", "stars": 1},), "is not known: say --set 'data.columns={sentence: review, label: stars}'"),
+                (({"sentence": "a", "mood": "x"},), "which of them is the label is not known: say --set 'data.columns={label: mood}'"),
+                (({"label": "a", "review": "x"},), "which of them is the text is not known: say --set 'data.columns={sentence: review}'"),
+                (({"title": "a", "body": "b", "mood": "x"},), "--set 'data.columns={sentence: COLUMN, label: COLUMN}'")):
+            self.assertIn(said, init(*rows, code=2))
+        init({"The Review": "a", "mood": "sad"}, {"The Review": "b", "mood": "glad"}, sets=("--set", "data.columns={sentence: The Review, label: mood}"))
+        self.assertIn("\nclassify: {labels: [glad, sad]}", (self.folder / "first.yaml").read_text())
+
     def test_what_an_encoder_cannot_do_is_refused(self):
         recipe, out = self.encoder("refused")
         model = str(self.folder / "tiny_bert")

@@ -65,9 +65,17 @@ std::string left_column(const HelpOption& option) {
   return text + (option.repeats ? " ..." : "");
 }
 
+// All choices, or the first of so many that they would fill a screen: its explanation says where all are.
+std::string some_of(const std::vector<std::string>& choices) {
+  constexpr size_t kMost = 40, kShown = 6;
+  if (choices.size() <= kMost) return join(choices, ", ");
+  return formatted("{} and {} more", join(std::vector(choices.begin(), choices.begin() + kShown), ", "),
+                   choices.size() - kShown);
+}
+
 std::string explained(const HelpOption& option) {
   std::string text = option.meaning;
-  if (choices_are_explained(option)) text += formatted(" ({})", join(option.choices, ", "));
+  if (choices_are_explained(option)) text += formatted(" ({})", some_of(option.choices));
   if (!option.otherwise.empty() && option.otherwise != "\"\"") text += formatted(" [{}]", option.otherwise);
   return text;
 }

@@ -60,8 +60,8 @@ bool is_measure(const std::string& label) {
 }
 
 // The labels of the first rows, each once and in order: numbers by their size.
-std::vector<std::string> first_labels(Dataset& dataset) {
-  dataset.select(std::vector<std::string>{"label"}, ReadAs::json);
+std::vector<std::string> first_labels(Dataset& dataset, const std::string& column) {
+  dataset.select(std::vector<std::string>{column}, ReadAs::json);
   const auto before = [](const std::string& a, const std::string& b) {
     const bool numbers = a.find_first_not_of("0123456789") == b.find_first_not_of("0123456789") &&
                          a.find_first_not_of("0123456789") == std::string::npos;
@@ -84,11 +84,17 @@ std::vector<std::string> first_labels(Dataset& dataset) {
   return {labels.begin(), labels.end()};
 }
 
+// The column of labels, as the recipe names it.
+std::string label_column(const Recipe& recipe) {
+  const auto named = recipe.data.columns.find("label");
+  return named == recipe.data.columns.end() ? "label" : named->second;
+}
+
 // Rows that a classifier could read: a text with its label, or as the recipe names them.
 bool are_labelled(std::span<const Column> columns, const Recipe& recipe) {
   try {
     bind_columns(columns, RowFormat::sentence_label, recipe.data.columns, "");
-    return has(columns, "label") || recipe.data.columns.contains("label");
+    return true;
   } catch (const UsageError&) {
     return false;
   }
@@ -111,8 +117,10 @@ Suggested suggested_task(const Recipe& recipe, const ModelSpec& model) {
     result.task = Task::classify;
   else if (model.encoder_decoder)
     result.task = Task::seq2seq;
-  if (result.task != Task::classify || model.labels > 0 || !has(columns, "label")) return result;
-  result.labels = first_labels(dataset);
+  if (result.task != Task::classify) return result;
+  bind_columns(columns, RowFormat::sentence_label, recipe.data.columns, recipe.data.train.front().path);
+  if (model.labels > 0) return result;
+  result.labels = first_labels(dataset, label_column(recipe));
   result.numbers = std::any_of(result.labels.begin(), result.labels.end(), is_measure);
   return result;
 }
@@ -165,10 +173,11 @@ Wished wished(const FirstRecipe& wish) {
   // A missing model is reported where the recipe is read.
   if (fs::exists(config)) {
     const Recipe rows = recipe_from_overrides(of_rows).recipe;
-    const Suggested suggested = suggested_task(rows, result.sources->models->spec(before.model));
-    const bool classifies = says(wish.sets, "task=classify") && suggested.task == Task::classify;
-    if (!says(wish.sets, "task") || (classifies && !says(wish.sets, "classify")))
-      suggest(suggested, overrides);
+    const bool stated = says(wish.sets, "task");
+    if (!stated || (says(wish.sets, "task=classify") && !says(wish.sets, "classify"))) {
+      const Suggested suggested = suggested_task(rows, result.sources->models->spec(before.model));
+      if (!stated || suggested.task == Task::classify) suggest(suggested, overrides);
+    }
     const bool evaluates = says(wish.sets, "eval") || says(wish.sets, "save") || says(wish.sets, "stop");
     if (evaluates && rows.data.eval.kind == EvalSource::Kind::none && holds_out(rows))
       overrides.sets.emplace_back("data.eval=2%");

@@ -45,26 +45,66 @@ std::string list_columns(std::span<const Column> columns) {
   return join(names, ", ");
 }
 
+// A command's words that name two parts: names may have spaces within, which YAML takes as they are.
+std::string naming(std::string_view first, const std::string& of_first, std::string_view second,
+                   const std::string& of_second) {
+  return formatted("--set 'data.columns={{{}: {}, {}: {}}}'", first, of_first, second, of_second);
+}
+
 std::string naming(const std::string& prompt, const std::string& response) {
-  return formatted("--set 'data.columns={{prompt: {}, response: {}}}'", prompt, response);
+  return naming("prompt", prompt, "response", response);
+}
+
+// True of names that such a command takes as they are.
+bool is_plain(const std::string& name) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == ' '; };
+  return !name.empty() && name.front() != ' ' && name.back() != ' ' &&
+         std::all_of(name.begin(), name.end(), plain);
+}
+
+// Columns that a command can name, in the order of the file: those of texts, or those of single values.
+std::vector<std::string> plain_columns(std::span<const Column> columns, bool texts) {
+  std::vector<std::string> names;
+  for (const Column& column : columns)
+    if (is_plain(column.name) &&
+        (column.kind == ColumnKind::text || (!texts && column.kind == ColumnKind::plain)))
+      names.push_back(column.name);
+  return names;
 }
 
 // Advice on naming columns of text that are a prompt and a response. The planner does not guess which is
 // which: the other way round a model would be trained to ask.
 std::string how_to_name(std::span<const Column> columns) {
-  std::vector<std::string> texts;
-  for (const Column& column : columns) {
-    const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
-    if (column.kind == ColumnKind::text && !column.name.empty() &&
-        std::all_of(column.name.begin(), column.name.end(), plain))
-      texts.push_back(column.name);
-  }
+  const std::vector<std::string> texts = plain_columns(columns, true);
   if (texts.size() < 2) return formatted("Name yours, such as {}.", naming("question", "answer"));
   if (texts.size() == 2)
     return formatted("Which is the prompt and which the response is not known: say\n  {}\n  or\n  {}",
                      naming(texts[0], texts[1]), naming(texts[1], texts[0]));
   return formatted("Which of {} is the prompt and which the response is not known: say {}", join(texts, ", "),
                    naming("COLUMN", "COLUMN"));
+}
+
+// The same of one part, where the other one is known: one of the columns next to it.
+std::string how_to_label(std::span<const Column> columns, const char* part, const std::string& other) {
+  std::vector<std::string> found = plain_columns(columns, part == std::string_view("sentence"));
+  std::erase(found, other);
+  const std::string name = found.size() == 1 ? found.front() : "COLUMN";
+  return formatted("which of them is the {} is not known: say --set 'data.columns={{{}: {}}}'",
+                   part == std::string_view("sentence") ? "text" : part, part, name);
+}
+
+// The same of a text and its label: a label that is no text is known by that, where it is the only such column.
+std::string how_to_label(std::span<const Column> columns) {
+  const std::string start = "which of them is the text and which the label is not known: say";
+  const auto words = [](const std::string& text, const std::string& label) {
+    return naming("sentence", text, "label", label);
+  };
+  const std::vector<std::string> texts = plain_columns(columns, true), all = plain_columns(columns, false);
+  if (all.size() == 2 && texts.size() == 1)
+    return formatted("{} {}", start, words(texts[0], all[0] == texts[0] ? all[1] : all[0]));
+  if (texts.size() == 2)
+    return formatted("{}\n  {}\n  or\n  {}", start, words(texts[0], texts[1]), words(texts[1], texts[0]));
+  return formatted("{} {}", start, words("COLUMN", "COLUMN"));
 }
 
 std::vector<std::string> parts_of(RowFormat format) {
@@ -239,6 +279,16 @@ void bind_sentences(std::span<const Column> columns, Names names, bool labelled,
     names["sentence"] = first;
     if (pair) names.emplace("sentence2", second);
   }
+  const auto called = [&](const char* part) {
+    return names.contains(part) ? names.at(part) : has(columns, part) ? std::string(part) : std::string();
+  };
+  const std::string text = called("sentence"), label = called("label");
+  const auto refuse = [&](const std::string& how) {
+    throw UsageError(formatted("{}: has {}; {}", where, list_columns(columns), how));
+  };
+  if (text.empty() && label.empty() && labelled) refuse(how_to_label(columns));
+  if (text.empty()) refuse(how_to_label(columns, "sentence", label));
+  if (label.empty() && labelled) refuse(how_to_label(columns, "label", text));
   bind_parts(columns, names, where, {{"sentence", true}, {"sentence2", false}, {"token_type_ids", false}},
              binding);
   if (labelled) bind_parts(columns, names, where, {{"label", true}}, binding);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/growth.h"
 #include "base/heap_peak.h"
 #include "base/outer_split.h"
 #include "base/regular_file.h"
@@ -197,7 +198,7 @@ TEST(HeapPeak, is_the_most_at_once_of_its_thread) {
   EXPECT_LT(peak.bytes(), 2 * kMiB + 64 * kKiB);
 }
 
-TEST(HeapPeak, capacity_for_many_values_depends_on_their_number_alone) {
+TEST(Growth, capacity_for_many_values_depends_on_their_number_alone) {
   for (const size_t before : {size_t{0}, size_t{1000}, size_t{16'000}}) {
     std::vector<int32_t> values;
     values.reserve(before);

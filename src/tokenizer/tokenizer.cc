@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/heap_peak.h"
+#include "base/growth.h"
 #include "base/regular_file.h"
 #include "base/units.h"
 #include "tokenizer/files/vocabulary_files.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/heap_peak.h"
+#include "base/growth.h"
 
 namespace plimsoll {
 

@@ -1,6 +1,6 @@
 #include "data/files/cell.h"
 
-#include "base/heap_peak.h"
+#include "base/growth.h"
 
 namespace plimsoll {
 

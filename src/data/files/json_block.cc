@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/heap_peak.h"
+#include "base/growth.h"
 #include "data/files/cell.h"
 #include "files/json.h"
 #include "files/json_values.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/heap_peak.h"
+#include "base/growth.h"
 #include "tokenizer/models/bpe_merge.h"
 #include "tokenizer/models/byte_level.h"
 #include "unicode/utf8.h"

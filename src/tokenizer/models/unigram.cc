@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "base/heap_peak.h"
+#include "base/growth.h"
 #include "tokenizer/models/word_cache.h"
 #include "unicode/text_error.h"
 #include "unicode/utf8.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/heap_peak.h"
+#include "base/growth.h"
 #include "tokenizer/files/json_part.h"
 #include "unicode/text_error.h"
 

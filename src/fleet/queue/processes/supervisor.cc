@@ -18,7 +18,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "base/command_line.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/printable.h"
@@ -26,6 +25,7 @@
 #include "base/units.h"
 #include "files/atomic.h"
 #include "fleet/queue/processes/attempt.h"
+#include "fleet/queue/processes/command_line.h"
 #include "fleet/queue/processes/memory_group.h"
 #include "fleet/queue/processes/memory_history.h"
 #include "fleet/queue/processes/process_tree.h"

@@ -1,4 +1,4 @@
-#include "base/command_line.h"
+#include "fleet/queue/processes/command_line.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,7 @@
 #include "jinja/interpreter.h"
 
 #include "base/format.h"
+#include "base/growth.h"
 #include "jinja/lexer.h"
 
 namespace plimsoll::jinja {
@@ -37,6 +38,7 @@ void Interpreter::write(std::string_view text) {
   if (out_->size() + text.size() > runtime_.limits().output_bytes)
     fail(formatted("it prints more than {} bytes", runtime_.limits().output_bytes));
   runtime_.charge(static_cast<int64_t>(text.size() / 16) + 1);
+  reserve_more(*out_, text.size());
   *out_ += text;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "base/growth.h"
 #include "jinja/python_text.h"
 
 namespace plimsoll::jinja {
@@ -114,6 +115,7 @@ Value Runtime::make_text(std::string text, bool safe) {
 
 void Runtime::append(std::string& text, std::string_view more) const {
   check_text(text.size() + more.size());
+  reserve_more(text, more.size());
   text += more;
 }
 

@@ -258,11 +258,11 @@ class CardsCase(SeveralTasksCase):
         cards.write_text("".join(f"card {uuid} {12288 * MIB} 0\nname NVIDIA GeForce RTX 3060\n" for uuid in (self.A, self.B)))
         self.environment |= {"PLIMSOLL_NVML": str(LIBRARY), "FAKE_NVML": str(cards), "PLIMSOLL_EMULATED_CARDS": "1", "PLIMSOLL_NVML_SECONDS": "60,0.1", "PLIMSOLL_NO_PROBE": "1"}
 
-    def done_there(self, *words):
+    def done_there(self, *words, worker=()):
         """The only attempt of a recipe on two cards."""
         entry = json.loads(self.queue("add", self.recipe("run", 3), "--threads", 1, "--devices", 2, "--json", *words))
         self.assertEqual((entry["devices"], entry["processes"]), (2, 2))
-        text = self.run_all_there()
+        text = self.run_all_there(*worker)
         shown = self.show(entry["id"])
         self.assertEqual(shown["state"], "done", text + shown["note"])
         self.assertEqual(self.ranks("run"), 2)
@@ -288,7 +288,14 @@ class CardsTest(CardsCase):
 
     @not_sanitized("a training takes more memory than its plan")
     def test_an_entry_on_two_cards_is_one_task_with_both(self):
-        self.assertEqual(self.shape(self.done_there()["job"])[0], "1")
+        """GPUs of this Slurm have no type: a name that states their size is none that a job could wait for."""
+        self.assertEqual(self.shape(self.done_there(worker=("--device", "gpu=12GiB"))["job"])[0], "1")
+
+    def test_types_are_refused_where_there_are_none_to_choose_from(self):
+        worker = self.slurm_worker("--until-done", "--device", "l4=24GiB", "--device", "a100=80GiB")
+        text, _ = worker.communicate(timeout=SECONDS)
+        self.assertEqual(worker.returncode, 2, text)
+        self.assertIn("have no types to choose from: state one size", text)
 
 
 @unittest.skipUnless(HAS_SLURM and HAS_MPI, "no Slurm or no Open MPI here, or not root")

@@ -4,6 +4,8 @@
 #include <csignal>
 
 #include "base/error.h"
+#include "base/format.h"
+#include "base/strings.h"
 #include "device/catalogue.h"
 
 namespace plimsoll::slurm {
@@ -99,6 +101,29 @@ GpuType read_type(const std::string& name, int64_t bytes) {
   } catch (const UsageError&) {  // a name of the cluster's own
   }
   return type;
+}
+
+std::vector<GpuType> types_of_nodes(std::vector<GpuType> stated, const std::vector<std::string>& of_nodes) {
+  const auto is_there = [&](const GpuType& type) {
+    return std::find(of_nodes.begin(), of_nodes.end(), type.name) != of_nodes.end();
+  };
+  const auto unknown = std::find_if_not(stated.begin(), stated.end(), is_there);
+  if (unknown == stated.end()) return stated;
+  const std::string option = formatted("--device {}={}B: ", unknown->name, unknown->bytes);
+  if (of_nodes.empty())
+    throw UsageError(option + "Slurm's nodes have no GPUs; without --device, runs that need none are submitted");
+  std::vector<std::string> types = of_nodes;
+  std::erase(types, "");
+  if (!types.empty())
+    throw UsageError(formatted(
+        "{}Slurm's nodes have no GPUs of this type; their types are {}: name those, each with its memory (--device {}={}B)",
+        option, join(types, ", "), types.front(), unknown->bytes));
+  if (stated.size() > 1)
+    throw UsageError(formatted(
+        "{}the GPUs of Slurm's nodes have no types to choose from: state one size that all of them have (--device gpu={}B)",
+        option, stated.front().bytes));
+  stated.front().name.clear();
+  return stated;
 }
 
 std::optional<std::string> gpu_type(const std::vector<GpuType>& types, const queue::Need& need) {

@@ -16,7 +16,7 @@ namespace plimsoll::slurm {
 inline constexpr int64_t kSupervisorBytes = int64_t{32} << 20;
 
 struct GpuType {
-  std::string name;        // as Slurm's GRES calls it
+  std::string name;        // as Slurm's GRES calls it; empty: without a type
   int64_t bytes = 0;       // of memory, on each
   std::string model = {};  // as plans name it; empty: not known by its name
 };
@@ -37,6 +37,9 @@ double time_limit(double predicted_seconds, double stated_limit);
 int64_t job_memory(int64_t host_bytes);
 // "l4", "a100" and the like with what plans call it.
 GpuType read_type(const std::string& name, int64_t bytes);
+// The stated types by the names that nodes have for them (Nodes::gpu_types): GPUs without a type are asked for without one.
+// Throws UsageError for what no node has: Slurm lets a job wait for it without an end.
+std::vector<GpuType> types_of_nodes(std::vector<GpuType> stated, const std::vector<std::string>& of_nodes);
 // The smallest type that has so much, and that the plan is for; none where no type is, "" where there is no
 // choice to make.
 std::optional<std::string> gpu_type(const std::vector<GpuType>& types, const queue::Need& need);

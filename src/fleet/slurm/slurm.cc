@@ -80,14 +80,17 @@ std::optional<int64_t> whole_number(std::string_view text, int64_t most) {
   return value;
 }
 
-// "gpu:4", "gpu:a100:4(S:0-1),gpu:v100:2,shard:8": how many GPUs.
-int gpus_of(const std::string& resources) {
+// "gpu:4", "gpu:a100:4(S:0-1),gpu:v100:2,shard:8": how many GPUs; adds their types to `types`.
+int gpus_of(const std::string& resources, std::vector<std::string>& types) {
   constexpr int64_t kMostGpus = 1024;  // of one node
   int64_t count = 0;
   for (const std::string& one : split(resources, ',')) {
-    const std::string plain = one.substr(0, one.find('('));
-    if (plain.starts_with("gpu:"))
-      count += whole_number(plain.substr(plain.rfind(':') + 1), kMostGpus).value_or(0);
+    const std::vector<std::string> parts = split(one.substr(0, one.find('(')), ':');
+    const int64_t of_one = parts.front() == "gpu" ? whole_number(parts.back(), kMostGpus).value_or(0) : 0;
+    if (of_one == 0) continue;
+    count += of_one;
+    const std::string type = parts.size() > 2 && parts[1] != "no_consume" ? parts[1] : "";
+    if (std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
   }
   return static_cast<int>(std::min(count, kMostGpus));
 }
@@ -158,7 +161,7 @@ Nodes read_nodes(std::string_view text) {
     found.total_bytes += memory;
     found.threads = std::max(found.threads, threads);
     found.total_threads += threads;
-    found.gpus = std::max(found.gpus, gpus_of(parts[3]));
+    found.gpus = std::max(found.gpus, gpus_of(parts[3], found.gpu_types));
   });
   return found;
 }

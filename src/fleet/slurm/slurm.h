@@ -36,6 +36,7 @@ struct Nodes {
   int64_t memory_bytes = 0, total_bytes = 0;
   int threads = 0, total_threads = 0;
   int gpus = 0;
+  std::vector<std::string> gpu_types;  // of any node, each once; "" for GPUs that have no type
 };
 // Lines of sinfo -N -o kNodeFormat.
 inline constexpr const char* kNodeFormat = "%N|%m|%c|%G";

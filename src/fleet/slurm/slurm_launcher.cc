@@ -58,6 +58,7 @@ SlurmLauncher::SlurmLauncher(queue::Store& store, queue::WorkerOptions options, 
 
 queue::Machine SlurmLauncher::open() {
   const Nodes nodes = ask_for_nodes(slurm_);
+  slurm_.gpus = types_of_nodes(std::move(slurm_.gpus), nodes.gpu_types);
   node_ = largest_of(nodes, slurm_);
   nodes_ = nodes.count;
   return {nodes.total_bytes, nodes.total_threads, {}, "slurm"};

@@ -3,6 +3,7 @@
 
 #include <csignal>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "fleet/slurm/policy.h"
 
@@ -64,6 +65,9 @@ TEST(Slurm, KnowsItsLargestNode) {
   EXPECT_EQ(found.count, 3);
   EXPECT_EQ(found.total_threads, 50);
   EXPECT_EQ(found.gpus, 4);
+  EXPECT_THAT(found.gpu_types, ElementsAre("a100", "")) << "n3's have no type";
+  EXPECT_THAT(read_nodes("n1|4000|2|gpu:no_consume:2,gpu:t4:no_consume:2,gpu:v100:0,shard:x:4").gpu_types,
+              ElementsAre("", "t4"));
 }
 
 TEST(Slurm, LeavesOutNodesWithNumbersThatNoNodeHas) {
@@ -182,6 +186,28 @@ TEST(Slurm, TakesTheSmallestGpuThatHasTheRoom) {
   EXPECT_EQ(gpu_type(types, on_card(30 * kGiB)), "a100");
   EXPECT_EQ(gpu_type(types, on_card(90 * kGiB)), std::nullopt);
   EXPECT_EQ(gpu_type({}, on_card(90 * kGiB)), "");
+}
+
+std::string refusal_of(std::vector<GpuType> stated, const std::vector<std::string>& of_nodes) {
+  try {
+    types_of_nodes(std::move(stated), of_nodes);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A job that asks for a type that no node has waits for ever.
+TEST(Slurm, AsksForNoTypeThatNoNodeHas) {
+  const std::vector<GpuType> types = {{"l4", 24 * kGiB}, {"a100", 80 * kGiB}};
+  EXPECT_EQ(types_of_nodes(types, {"a100", "", "l4"}).front().name, "l4");
+  EXPECT_TRUE(types_of_nodes({}, {}).empty());
+  const std::vector<GpuType> untyped = types_of_nodes({{"gpu", 12 * kGiB}}, {""});
+  EXPECT_EQ(gpu_type(untyped, on_card(10 * kGiB)), "") << "--gres=gpu:1";
+  EXPECT_EQ(gpu_type(untyped, on_card(13 * kGiB)), std::nullopt);
+  EXPECT_THAT(refusal_of(types, {"a100", ""}), HasSubstr("their types are a100: name those"));
+  EXPECT_THAT(refusal_of(types, {""}), HasSubstr("state one size that all of them have (--device gpu=25769803776B)"));
+  EXPECT_THAT(refusal_of(types, {}), HasSubstr("--device l4=25769803776B: Slurm's nodes have no GPUs"));
 }
 
 std::optional<Job> job(const char* state) { return Job{"1", state, "", "node1", ""}; }

@@ -17,10 +17,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from command_run import CommandTest, PLIMSOLL, ROOT, output
+from command_run import PLIMSOLL, ROOT, CommandTest, built_library, output
 from small_models import BERT, GLA, LLAMA, T5, golden_recipe, tiny_recipe
 
-LIBRARY = Path(sys.argv.pop(1)).resolve()
+LIBRARY = built_library("fake_nvml")
 GOLDEN = ROOT / "tests/golden/answer-plans.json"
 GOLDEN_LORA = ROOT / "tests/golden/llama_lora"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

@@ -12,13 +12,13 @@ import zlib
 from pathlib import Path
 
 import command_run
-from command_run import CommandTest, PLIMSOLL, losses_of, output, run
+from command_run import PLIMSOLL, CommandTest, built_library, losses_of, output, run
 from divided_gradients_test import FEW, ONE, DividedTest
 from several_devices_test import LARGE, LONG, LORA, MPIRUN, PAIRS, PLUGIN, STEPS, WIDE
 from shard import SuiteLoader, is_mine
 from small_models import steps, tiny_recipe
 
-LIBRARY = Path(sys.argv.pop(1)).resolve()
+LIBRARY = built_library("fake_nvml")
 A, B, C = (f"GPU-{letter * 8}-1111-2222-3333-444444444444" for letter in "abc")
 STAGES = ("none", "states", "gradients", "weights")
 UNTIED = {**WIDE, "tie_word_embeddings": False}

@@ -37,6 +37,14 @@ def main(testLoader: unittest.TestLoader = unittest.defaultTestLoader) -> None:
     sys.exit(SKIPPED if len(result.skipped) == result.testsRun else 0)
 
 
+def built_library(target):
+    """What the build makes of `target`, the script's next argument. Without it a test would wait for what never comes."""
+    if len(sys.argv) < 2 or not Path(sys.argv[1]).is_file():
+        named = f"{sys.argv[1]} is not there" if len(sys.argv) > 1 else f"lib{target}.so is not named"
+        sys.exit(f"error: {Path(sys.argv[0]).name}: {named}: ninja -C build {target} makes it (build/tests/lib{target}.so)")
+    return Path(sys.argv.pop(1)).resolve()
+
+
 def run(*words, **options):
     return subprocess.run([str(PLIMSOLL), *map(str, words)], capture_output=True, text=True, timeout=600, **options)
 

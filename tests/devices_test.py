@@ -14,12 +14,12 @@ import time
 import unittest
 from pathlib import Path
 
-from command_run import PLIMSOLL, not_sanitized, output
+from command_run import PLIMSOLL, built_library, not_sanitized, output
 from queue_case import MIB, SECONDS, QueueTest
 from shard import SuiteLoader
 from small_models import LLAMA, tiny_recipe
 
-LIBRARY = Path(sys.argv.pop(1)).resolve()
+LIBRARY = built_library("fake_nvml")
 HAS_MPI = (PLIMSOLL.parent / "libplimsoll_mpi.so").exists() and shutil.which("mpirun")
 # Copies between processes may be forbidden where tests run.
 os.environ.setdefault("OMPI_MCA_btl_vader_single_copy_mechanism", "none")
@@ -111,6 +111,15 @@ class Listed(DevicesTest):
         self.assertIn("\\u001b[2J\\nX", self.top())
         for text in (self.devices(), self.top()):
             self.assertNotIn("\033", text)
+
+
+    def test_a_library_that_is_not_built_is_named_at_once(self):
+        """No test could end: each would wait for cards that nobody reports."""
+        for named, says in (([self.folder / "libfake_nvml.so"], "libfake_nvml.so is not there"), ([], "libfake_nvml.so is not named")):
+            done = subprocess.run([sys.executable, __file__, PLIMSOLL, *named], text=True, capture_output=True, timeout=SECONDS)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(says, done.stderr)
+            self.assertIn("ninja -C build fake_nvml", done.stderr)
 
 
 class Packed(DevicesTest):

@@ -13,10 +13,10 @@ import unittest
 from pathlib import Path
 
 import command_run
-from command_run import ROOT, not_sanitized, output, run
+from command_run import ROOT, built_library, not_sanitized, output, run
 from shard import SuiteLoader
 
-LIBRARY = Path(sys.argv.pop(1)).resolve()
+LIBRARY = built_library("fake_nvml")
 SHAPES = [json.loads(line) for line in (ROOT / "src/models/model-shapes.jsonl").read_text().splitlines()]
 # A card and its host, so that nothing is asked of this machine; its instructions choose nothing of a card's plan.
 CARD = ("--gpu", "RTX 3060 12GB", "--host-memory", "24GiB")

@@ -10,11 +10,11 @@ import time
 import unittest
 from pathlib import Path
 
-from command_run import PLIMSOLL, ROOT, main, not_sanitized, output
+from command_run import PLIMSOLL, ROOT, built_library, main, not_sanitized, output
 from queue_case import MIB, PYTHON, SECONDS, QueueTest
 from shard import SuiteLoader
 
-LIBRARY = Path(sys.argv.pop(1)).resolve()
+LIBRARY = built_library("fake_nvml")
 SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "slurm.sh"
 HAS_SLURM = shutil.which("sbatch") and shutil.which("slurmctld") and shutil.which("munged") and os.geteuid() == 0
 HAS_MPI = (PLIMSOLL.parent / "libplimsoll_mpi.so").exists() and shutil.which("mpirun")

@@ -144,6 +144,17 @@ class WaysTest(unittest.TestCase):
         self.assertLess(saved.get("adamw8bit", 0), 8 * trained)
         self.assertTrue(saved, plan["would_save"])
 
+    def test_4_bits_save_what_the_same_variant_takes_less_with_them(self):
+        """Also in a plan that fetches some of its layers."""
+        words = ("plan", MISTRAL, "--memory", "12GiB", "--host-memory", "32GiB", "--gpu", "RTX 3060 12GB", "--json")
+        plan = json.loads(run(*words).stdout)
+        self.assertIn("weights of 22 of 32 layers on the host", plan["variant"]["words"])
+        saving = next(one for one in plan["would_save"] if one["means"] == "nf4")
+        sets = [word for key, value in plan["variant"]["keys"].items() for word in ("--set", f"{key}={json.dumps(value)}")]
+        with_it = json.loads(run(*words, "--method", "qlora", *sets).stdout)
+        self.assertEqual(with_it["variant"]["words"], plan["variant"]["words"])
+        self.assertAlmostEqual(saving["device_bytes"] / with_it["device"]["arena_bytes"], 1, delta=0.01)
+
     def test_a_refused_training_ends_in_commands_that_train(self):
         path = recipe(self.folder, memory={"device": "40MiB"}, data={"max_length": 256}, batch={"effective": 32, "micro": 32})
         refused = run("train", path)

@@ -34,7 +34,7 @@ Variant with_rows_of(const Variant& variant, const Experiment& now, const Experi
 std::vector<Saving> not_allowed_savings(const PlanInput& input, const Recipe& recipe, const Plan& plan) {
   constexpr double kWorthTelling = 0.01;  // of the arena
   std::vector<Saving> savings;
-  // The estimate of both is the same: it is below what a plan takes whose layers are offloaded in part.
+  // Both by one estimate: a layout may take more.
   const int64_t now = device_bytes_at_least(plan.request, plan.variant);
   const auto add = [&](const std::string& name, const Recipe& changed) {
     const auto bytes = if_possible([&] {

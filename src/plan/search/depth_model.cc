@@ -542,7 +542,10 @@ Usage estimate(KnownPrograms& programs, const Variant& variant) {
   const Experiment& experiment = programs.experiment();
   const std::vector<int64_t> chunks = {variant.loss_chunk};
   const std::vector<int64_t> depths = experiment.model.stacks();
-  if (!is_deep(experiment)) return measure(programs, variant);
+  // Few layers do not stand for a model's where a part is in several places.
+  const bool is_whole =
+      std::ranges::all_of(kEveryPart, [&](Part part) { return variant.offload.of(part).is_whole(); });
+  if (!is_deep(experiment) || !is_whole) return measure(programs, variant);
   if (variant.recompute.segment > 1)
     return DepthModel::segments(programs, variant, chunks, DepthModel::segments_of(variant.recompute.segment))
         .in_segments(depths, variant.recompute.segment, 0);

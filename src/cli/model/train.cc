@@ -7,10 +7,8 @@
 #include <limits>
 #include <optional>
 
-#include "base/environment.h"
 #include "base/format.h"
 #include "base/print.h"
-#include "base/strings.h"
 #include "base/system_memory.h"
 #include "cli/caller_arguments.h"
 #include "cli/commands.h"
@@ -20,7 +18,6 @@
 #include "prepare/allowed.h"
 #include "prepare/devices/device_choice.h"
 #include "prepare/devices/rank_cards.h"
-#include "prepare/own_cards.h"
 #include "prepare/planned_card.h"
 #include "prepare/refused_plan.h"
 #include "prepare/resume.h"
@@ -170,56 +167,13 @@ int64_t least_of(Group& group, int64_t mine) {
   return least;
 }
 
-// Cards of the processes of this machine, as their launcher has found them; empty: none. Not set: each finds its own.
-constexpr const char* kCardsVariable = "PLIMSOLL_RANK_CARDS";
-
-RankCards cards_here(const TrainArguments& arguments, const LoadedRecipe& loaded, int64_t here) {
-  if (std::getenv(kCardsVariable) == nullptr) return cards_of_ranks(loaded, here, arguments.options.resume);
-  const std::string list = environment(kCardsVariable);
-  return {list.empty() ? std::vector<std::string>() : split(list, ','), ""};
-}
-
-// The cards that the processes of this machine see, by rank: a launcher may show each of them others.
-std::vector<CardsOfRank> seen_here(RunRanks& ranks, const std::string& mine) {
-  const std::vector<std::string> all = gather_texts(ranks.group(), mine);
-  std::vector<CardsOfRank> here;
-  for (const int rank : ranks.on_node())
-    here.push_back(read_seen_cards(rank, all[static_cast<size_t>(rank)]));
-  return here;
-}
-
-// Slurm has given cards to this job.
-bool booked_cards() {
-  const auto is_set = [](const char* variable) { return !environment(variable).empty(); };
-  return is_set("SLURM_STEP_GPUS") || is_set("SLURM_JOB_GPUS");
-}
-
-RankCards cards_of_started(const TrainArguments& arguments, const LoadedRecipe& loaded, RunRanks& ranks) {
-  const int64_t here = ranks.watch()->ranks_here();
-  if (std::getenv(kCardsVariable) != nullptr) return cards_here(arguments, loaded, here);
-  const std::string mine = ranks.together([&] { return seen_cards(loaded, arguments.options.resume); });
-  const auto apart = cards_apart(loaded, seen_here(ranks, mine), booked_cards());
-  return apart ? *apart : cards_of_ranks(loaded, here, arguments.options.resume);
-}
-
 // This process's card becomes the only one that it sees: the recipe is that of all ranks. False: it computes without.
 bool take_card(TrainArguments& arguments, RunRanks& ranks, bool speaks) {
-  const Watch& watch = *ranks.watch();
   const LoadedRecipe loaded = ranks.together([&] { return arguments.recipe.read(); });
-  const RankCards cards = cards_of_started(arguments, loaded, ranks);
-  if (speaks && !cards.line.empty()) say(cards.line);
-  if (cards.uuids.empty()) {
-    const bool has_cards = loaded.recipe.device == DeviceChoice::automatic && !loaded.recipe.memory.gpu &&
-                           !own_cards().gpus.empty();
-    if (has_cards) arguments.recipe.change("device", "cpu");
-    return false;
-  }
-  if (std::ssize(cards.uuids) < watch.ranks_here())
-    throw UsageError(formatted("devices: {} cards are named for {} processes of this machine",
-                               cards.uuids.size(), watch.ranks_here()));
-  keep_only_card(cards.uuids[static_cast<size_t>(watch.place_here())]);
-  arguments.recipe.change("device", "cuda");
-  return true;
+  const TakenCard taken = take_card_of_rank(loaded, ranks, arguments.options.resume);
+  if (speaks && !taken.line.empty()) say(taken.line);
+  if (!taken.device.empty()) arguments.recipe.change("device", taken.device);
+  return taken.is_card;
 }
 
 // One process of several. An error that all of them have is the first one's to tell.
@@ -309,9 +263,8 @@ ExitCode run_on_devices(TrainArguments& arguments, LogLevel level) {
     throw UsageError(formatted("devices: {}, but {} started 1 process; start as many, or leave it out",
                                devices, started.launcher));
   refuse_what_ranks_lack(arguments, devices);
-  const RankCards cards = cards_here(arguments, loaded, devices);
-  if (!cards.line.empty() && level >= LogLevel::info) say(cards.line);
-  setenv(kCardsVariable, join(cards.uuids, ",").c_str(), 1);
+  const std::string line = give_cards_to_ranks(loaded, devices, arguments.options.resume);
+  if (!line.empty() && level >= LogLevel::info) say(line);
   return launch_ranks(devices, words_of_ranks());
 }
 

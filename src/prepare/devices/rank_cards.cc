@@ -1,8 +1,10 @@
 #include "prepare/devices/rank_cards.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/format.h"
 #include "base/printable.h"
@@ -175,6 +177,63 @@ std::optional<RankCards> cards_apart(const LoadedRecipe& loaded, const std::vect
   std::vector<std::string> names;
   for (const Gpu* gpu : first) names.push_back(printable(devices::short_name(gpu->uuid)));
   return as_ranks(first, join(names, ","));
+}
+
+namespace {
+
+// Cards of the processes of this machine, as their launcher has found them; empty: none. Not set: each finds its own.
+constexpr const char* kCardsVariable = "PLIMSOLL_RANK_CARDS";
+
+std::optional<RankCards> told_cards() {
+  if (std::getenv(kCardsVariable) == nullptr) return std::nullopt;
+  const std::string list = environment(kCardsVariable);
+  return RankCards{list.empty() ? std::vector<std::string>() : split(list, ','), ""};
+}
+
+// The cards that the processes of this machine see, by rank: a launcher may show each of them others.
+std::vector<CardsOfRank> seen_here(RunRanks& ranks, const std::string& mine) {
+  const std::vector<std::string> all = gather_texts(ranks.group(), mine);
+  std::vector<CardsOfRank> here;
+  for (const int rank : ranks.on_node())
+    here.push_back(read_seen_cards(rank, all[static_cast<size_t>(rank)]));
+  return here;
+}
+
+// Slurm has given cards to this job.
+bool booked_cards() {
+  const auto is_set = [](const char* variable) { return !environment(variable).empty(); };
+  return is_set("SLURM_STEP_GPUS") || is_set("SLURM_JOB_GPUS");
+}
+
+RankCards cards_of_started(const LoadedRecipe& loaded, RunRanks& ranks, bool resumes) {
+  if (auto told = told_cards()) return *std::move(told);
+  const std::string mine = ranks.together([&] { return seen_cards(loaded, resumes); });
+  const auto apart = cards_apart(loaded, seen_here(ranks, mine), booked_cards());
+  return apart ? *apart : cards_of_ranks(loaded, ranks.watch()->ranks_here(), resumes);
+}
+
+}  // namespace
+
+std::string give_cards_to_ranks(const LoadedRecipe& loaded, int64_t here, bool resumes) {
+  const auto told = told_cards();
+  const RankCards cards = told ? *told : cards_of_ranks(loaded, here, resumes);
+  setenv(kCardsVariable, join(cards.uuids, ",").c_str(), 1);
+  return cards.line;
+}
+
+TakenCard take_card_of_rank(const LoadedRecipe& loaded, RunRanks& ranks, bool resumes) {
+  const Watch& watch = *ranks.watch();
+  const RankCards cards = cards_of_started(loaded, ranks, resumes);
+  if (cards.uuids.empty()) {
+    const bool has_cards = loaded.recipe.device == DeviceChoice::automatic && !loaded.recipe.memory.gpu &&
+                           !own_cards().gpus.empty();
+    return {.is_card = false, .device = has_cards ? "cpu" : "", .line = cards.line};
+  }
+  if (std::ssize(cards.uuids) < watch.ranks_here())
+    throw UsageError(formatted("devices: {} cards are named for {} processes of this machine",
+                               cards.uuids.size(), watch.ranks_here()));
+  keep_only_card(cards.uuids[static_cast<size_t>(watch.place_here())]);
+  return {.is_card = true, .device = "cuda", .line = cards.line};
 }
 
 }  // namespace plimsoll

@@ -132,7 +132,12 @@ class ChatTest(unittest.TestCase):
         for number, nothing in enumerate(([], [None], None, "", False)):
             self.train([{"messages": TALK, "images": nothing}], name=f"none{number}")
         calls = [TALK[0], {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f"}}]}]
-        self.assertIn("message 2: has tool_calls and no content", self.train([{"messages": calls}], expect=4, name="calls"))
+        self.assertIn("message 2: has tool_calls, and the chat template prints no tool_calls", self.train([{"messages": calls}], expect=4, name="calls"))
+        beside = [TALK[0], {**calls[1], "content": "Wait."}]
+        for template in ("auto", "chatml", "llama2", "llama3", "mistral", "alpaca"):
+            refused = self.train([{"messages": beside}], expect=4, name=f"beside-{template}", template=template)
+            self.assertIn("message 2: has tool_calls, and the chat template prints no tool_calls", refused)
+        self.train([{"messages": beside}], name="began", reading=5)  # a run that began without the calls goes on so
         (self.model / "chat_template.jinja").write_text(OWN.replace("m.content", "(m.content or m.tool_calls | tojson)"))
         self.train([{"messages": calls}], name="printed")
 

@@ -218,8 +218,11 @@ Template::Output ChatTemplate::output(const Conversation& conversation, bool add
                     {"documents", &none},
                     {"add_generation_prompt", &prompt}});
   if (thinks_) variables.push_back({kThinking, &thinks});
-  const bool tools = with_tools_ && !conversation.tools.is_null();
-  return (tools ? *with_tools_ : template_).render(variables, now_);
+  return template_of(conversation).render(variables, now_);
+}
+
+const Template& ChatTemplate::template_of(const Conversation& conversation) const {
+  return with_tools_ && !conversation.tools.is_null() ? *with_tools_ : template_;
 }
 
 // By what it makes of a call: a text that comes out as it is stays one.
@@ -250,13 +253,16 @@ bool ChatTemplate::mentions(std::string_view key) const {
          (with_tools_ && with_tools_->source().find(key) != std::string::npos);
 }
 
+bool ChatTemplate::mentions(std::string_view key, const Conversation& conversation) const {
+  return template_of(conversation).source().find(key) != std::string::npos;
+}
+
 std::string ChatTemplate::render(const Conversation& conversation, bool add_generation_prompt) const {
   return without_marks(output(conversation, add_generation_prompt).text);
 }
 
 TrainingText ChatTemplate::render_for_training(const Conversation& conversation) const {
-  const bool tools = with_tools_ && !conversation.tools.is_null();
-  const Template& rendering = tools ? *with_tools_ : template_;
+  const Template& rendering = template_of(conversation);
   const auto render_part = [this](const Conversation& part, bool prompt) {
     return output(part, prompt).text;
   };

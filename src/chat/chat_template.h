@@ -65,6 +65,8 @@ class ChatTemplate {
   void keep_argument_texts() { arguments_ = Arguments::as_given; }
   // Returns true if it, or the template for conversations with tools, reads such a key of a message at all.
   [[nodiscard]] bool mentions(std::string_view key) const;
+  // Likewise of the one that renders the conversation.
+  [[nodiscard]] bool mentions(std::string_view key, const Conversation& conversation) const;
   // As others read it: without the marks of pieces.
   [[nodiscard]] Template published() const;
 
@@ -73,6 +75,7 @@ class ChatTemplate {
   // as they are gets the text, one that prints objects as JSON gets the object.
   enum class Arguments : uint8_t { as_given, objects };
 
+  [[nodiscard]] const Template& template_of(const Conversation& conversation) const;
   [[nodiscard]] Template::Output output(const Conversation& conversation, bool add_generation_prompt) const;
   [[nodiscard]] Arguments wanted_arguments() const;
 

@@ -42,7 +42,7 @@ enum class Shuffle : uint8_t { off, window, full };
 
 // The rules by which rows become targets: today's, and those of runs that began before there was a key for
 // it. A run continues with the rules that it began with (docs/howto/data.md).
-inline constexpr int64_t kReading = 5;
+inline constexpr int64_t kReading = 6;
 inline constexpr int64_t kFirstReading = 1;
 // Since these rules the embedding's row of the padding token is not trained where it is read
 // (ModelSpec::padding_row).
@@ -51,5 +51,7 @@ inline constexpr int64_t kPaddingReading = 3;
 inline constexpr int64_t kImagesReading = 4;
 // Since these rules a question of another name than 'prompt' stands before the answers of a pair (bind_preference).
 inline constexpr int64_t kQuestionReading = 5;
+// Since these rules a call of a tool next to a text is refused too where the template prints none.
+inline constexpr int64_t kCallsReading = 6;
 
 }  // namespace plimsoll

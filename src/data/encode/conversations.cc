@@ -203,19 +203,22 @@ void label(const Tokenizer& tokenizer, const TrainingText& rendered, const Templ
     example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
 }
 
-// A call of a tool instead of a content would be trained as "None" with a template that does not print calls.
-void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat, const Where& where) {
+// With a template that does not print calls of tools, one instead of a content would be trained as "None", and one next to a
+// text as if the answer ended with the text.
+void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat, int64_t reading,
+                           const Where& where) {
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     const auto& message = conversation.messages[i];
     const auto content = message.find("content");
-    if (content != message.end() && !content->is_null()) continue;
+    const bool has_content = content != message.end() && !content->is_null();
+    if (has_content && reading < kCallsReading) continue;
     for (const char* key : {"tool_calls", "function_call"})
       if (const auto calls = message.find(key);
-          calls != message.end() && !calls->empty() && !calls->is_null() && !chat.mentions(key))
-        throw DamagedError(formatted(
-            "{}: message {}: has {} and no content, and the chat template prints no {}: name one that does "
-            "(data.template, data.template_source).",
-            where(), i + 1, key, key));
+          calls != message.end() && !calls->empty() && !calls->is_null() && !chat.mentions(key, conversation))
+        throw DamagedError(
+            formatted("{}: message {}: has {}, and the chat template prints no {}: name one that does "
+                      "(data.template, data.template_source).",
+                      where(), i + 1, key, key));
   }
 }
 
@@ -273,7 +276,7 @@ EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokeniz
     const bool pieces = rules.tokens == TemplateRules::Tokens::pieces;
     // Messages that came as a text show only here how many values they are.
     example.size = std::max(example.size, row_size(conversation.messages) + row_size(conversation.tools));
-    require_printed_calls(conversation, chat, where);
+    require_printed_calls(conversation, chat, options.reading, where);
     if (options.reading > kFirstReading) require_honoured(conversation, options.train_on_prompt, where);
     try {
       const TrainingText rendered = options.train_on_prompt && !pieces

@@ -264,6 +264,11 @@ class Dpo(CommandTest):
             self.assertEqual(read([renamed], *named, "--set", "data.reading=4", template="plain")[0]["ids"], before)
             whole = {key: [{"role": "user", "content": text["prompt"]}, {"role": "assistant", "content": text[key]}] for key in ("chosen", "rejected")}
             self.assertEqual(read([{"instruction": text["prompt"], **whole}])[0], read([whole])[0], "a conversation has its question already")
+            alone = {key: turns[0][key] for key in ("chosen", "rejected")}
+            for name in ("question", "query", "input"):
+                self.assertEqual(read([{name: text["prompt"], **alone}])[0], said, "messages alone follow their question")
+                self.assertEqual(read([{name: text["prompt"], **whole}])[0], read([whole])[0], "a conversation has its question already")
+                self.assertEqual(read([{name: text["prompt"], **alone}], "--set", "data.reading=5")[0], read([alone])[0], "a run that began without it goes on so")
             for kept, why in ((read([text], "--set", "data.template=trl"), "as TRL has texts"),
                               (read([text], "--set", "data.reading=1"), "as when the run began"),
                               (read([{key: text["prompt"] + text[key] for key in ("chosen", "rejected")}]), "no column 'prompt'")):

@@ -406,15 +406,23 @@ std::optional<OpenRows> open_again(const RowReading::Requested& requested, const
   return std::nullopt;
 }
 
-// A run that began by older rules reads what it read: of pairs the answers alone, unless data.columns names their question.
+// A run that began by older rules reads what it read: of pairs the answers alone, by the last of them where those are messages
+// next to no instruction, unless data.columns names their question.
 std::vector<Column> by_rules(const Recipe& recipe, std::span<const Column> columns) {
   constexpr std::array<std::string_view, 4> kQuestions = {"instruction", "question", "query", "input"};
   std::vector<Column> known(columns.begin(), columns.end());
   const auto has = [&](const std::string& name) {
     return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
   };
-  const bool is_pair = recipe.data.columns.contains("chosen") || has("chosen") || has("chosen_input_ids");
-  if (!rule_of(recipe.task).pairs || !is_pair || recipe.data.reading >= kQuestionReading) return known;
+  const auto named = recipe.data.columns.find("chosen");
+  const std::string chosen = named == recipe.data.columns.end() ? "chosen" : named->second;
+  const bool is_pair = named != recipe.data.columns.end() || has("chosen") || has("chosen_input_ids");
+  if (!rule_of(recipe.task).pairs || !is_pair || recipe.data.reading >= kMessagesQuestionReading)
+    return known;
+  const bool are_messages = std::any_of(columns.begin(), columns.end(), [&](const Column& column) {
+    return column.name == chosen && column.kind == ColumnKind::other;
+  });
+  if (recipe.data.reading >= kQuestionReading && (!are_messages || has("instruction"))) return known;
   std::erase_if(known, [&](const Column& column) {
     const bool is_named = std::any_of(recipe.data.columns.begin(), recipe.data.columns.end(),
                                       [&](const auto& name) { return name.second == column.name; });

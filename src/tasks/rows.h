@@ -53,5 +53,7 @@ inline constexpr int64_t kImagesReading = 4;
 inline constexpr int64_t kQuestionReading = 5;
 // Since these rules a call of a tool next to a text is refused too where the template prints none.
 inline constexpr int64_t kCallsReading = 6;
+// Since these rules a question of a name of its own stands before answers of a pair that are messages alone.
+inline constexpr int64_t kMessagesQuestionReading = 6;
 
 }  // namespace plimsoll

@@ -296,7 +296,8 @@ void bind_sentences(std::span<const Column> columns, Names names, bool labelled,
 }
 
 // Answers without a column 'prompt' may be whole conversations. Next to a question of another name they are not: Alpaca's
-// instruction is the prompt, with its input; dropping another name in silence would train answers to nothing.
+// instruction is the prompt, with its input; dropping another name in silence would train answers to nothing. Whether answers
+// that are messages begin with a question of their own, each row shows (begins_with_question).
 void name_question(std::span<const Column> columns, const std::string& where, Names& names) {
   if (names.contains("prompt") || has(columns, "prompt")) return;
   const auto chosen = names.find("chosen");
@@ -308,14 +309,19 @@ void name_question(std::span<const Column> columns, const std::string& where, Na
     if (has(columns, "input")) names.try_emplace("input", "input");
     return;
   }
-  const bool texts =
-      find_column(columns, chosen == names.end() ? "chosen" : chosen->second, where).kind == ColumnKind::text;
-  for (const char* name : {"question", "query", "input"})
-    if (texts && has(columns, name) && find_column(columns, name, where).kind == ColumnKind::text)
+  const ColumnKind answers =
+      find_column(columns, chosen == names.end() ? "chosen" : chosen->second, where).kind;
+  for (const char* name : {"question", "query", "input"}) {
+    if (!has(columns, name) || find_column(columns, name, where).kind != ColumnKind::text) continue;
+    if (answers == ColumnKind::text)
       throw UsageError(formatted(
           "{}: has '{}' next to 'chosen' and 'rejected', and no 'prompt': the answers would be trained without it. Say "
           "--set 'data.columns={{prompt: {}}}', or --set 'data.columns={{chosen: chosen}}' where the answers hold it",
           where, name, name));
+    if (answers != ColumnKind::other) return;
+    names["prompt"] = name;
+    return;
+  }
 }
 
 // Two answers with the prompt or without, and a margin.

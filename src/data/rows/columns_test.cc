@@ -118,6 +118,11 @@ TEST(Columns, a_question_beside_answers_of_preferences_is_their_prompt_or_refuse
                 ElementsAre("chosen", "rejected"));
     EXPECT_THAT(bound({name, "chosen", "rejected"}, {{"prompt", name}}).columns,
                 ElementsAre("chosen", "rejected", name));
+    std::vector<Column> columns = texts({name, "chosen", "rejected"});
+    for (size_t answer : {1, 2}) columns[answer].kind = ColumnKind::other;
+    EXPECT_THAT(bind_columns(columns, RowFormat::preference, {}, "d").columns,
+                ElementsAre("chosen", "rejected", name))
+        << "messages";
   }
 }
 

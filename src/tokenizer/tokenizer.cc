@@ -153,7 +153,8 @@ std::vector<size_t> Tokenizer::starts_by_lengths(std::string_view text, std::spa
     at += lengths[static_cast<size_t>(id)];
   }
   starts.push_back(at);
-  return at == text.size() ? starts : std::vector<size_t>();
+  if (at != text.size()) starts = {};
+  return starts;  // no copy: of a long text they are most of its memory
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

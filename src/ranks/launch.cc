@@ -160,7 +160,9 @@ class SessionFolder {
 }  // namespace
 
 ExitCode launch_ranks(int64_t ranks, const std::vector<std::string>& arguments) {
-  const bool open_mpi = is_open_mpi(*open_mpi_plugin());
+  const PlimsollMpi& mpi = *open_mpi_plugin();
+  require_shared_files(mpi);
+  const bool open_mpi = is_open_mpi(mpi);
   const std::vector<std::string> words = mpirun_words(open_mpi, ranks, arguments);
   if (open_mpi && !reads_siblings()) set_unless_set("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
   set_unless_set("OMPI_MCA_mpi_yield_when_idle", "1");

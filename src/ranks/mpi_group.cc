@@ -1,5 +1,7 @@
 #include "ranks/mpi_group.h"
 
+#include <sys/resource.h>
+
 #include <array>
 #include <charconv>
 #include <filesystem>
@@ -7,6 +9,7 @@
 #include "base/environment.h"
 #include "base/format.h"
 #include "base/shared_library.h"
+#include "base/units.h"
 
 namespace plimsoll {
 namespace {
@@ -85,6 +88,16 @@ std::string library_of(const PlimsollMpi& mpi) {
 
 bool is_open_mpi(const PlimsollMpi& mpi) { return library_of(mpi).starts_with("Open MPI"); }
 
+void require_shared_files(const PlimsollMpi& mpi) {
+  constexpr rlim_t kEach = 8 * kMiB;  // 4 MiB of a process, and the tables of PMIx
+  rlimit limit{};
+  if (!is_open_mpi(mpi) || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= kEach) return;
+  throw UsageError(formatted(
+      "devices: the processes of {} share files of several MiB, and a limit (ulimit -f) ends files at {}: raise it to {} "
+      "or more (ulimit -f unlimited)",
+      library_of(mpi), format_bytes(static_cast<int64_t>(limit.rlim_cur)), format_bytes(kEach)));
+}
+
 StartedBy who_started_me() {
   if (const int ranks = number_in("OMPI_COMM_WORLD_SIZE"); ranks > 0) return {ranks, kMpirun};
   if (const int ranks = number_in(kPmiSize); ranks > 0) return {ranks, "mpiexec (PMI)"};
@@ -95,6 +108,7 @@ StartedBy who_started_me() {
 
 MpiGroup::MpiGroup(const StartedBy& started) : mpi_(open_mpi_plugin()) {
   require_protocol(started, *mpi_);
+  require_shared_files(*mpi_);
   require(mpi_->init(&rank_, &size_), "MPI_Init_thread");
   const std::string library = library_of(*mpi_);
   if (size_ != started.ranks)

@@ -53,5 +53,8 @@ const PlimsollMpi* open_mpi_plugin();
 // The name and version of the MPI that it was built for, as that says them in its first line.
 std::string library_of(const PlimsollMpi& mpi);
 bool is_open_mpi(const PlimsollMpi& mpi);
+// Throws UsageError where this process's limit on the size of files is below what Open MPI's processes share: it starts them, and
+// they wait for each other without an end.
+void require_shared_files(const PlimsollMpi& mpi);
 
 }  // namespace plimsoll

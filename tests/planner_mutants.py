@@ -33,11 +33,11 @@ MUTANTS = {
     "a capacity's seconds by its slowest rows of logits": (ORACLE, SPACE, "capacity.at_least = std::min(capacity.at_least,", "capacity.at_least = 1.1 * std::min(capacity.at_least,"),
     "transfers ahead that hide nothing": (ORACLE, OFFLOAD, ": std::max(base.seconds[i], base.io[i] + io[i]));", ": base.seconds[i] + base.io[i] + io[i]);"),
     "a point's seconds above its own": (ORACLE, SEARCH, "  return least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when", "  return 1.2 * least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when"),
-    "splits slower than their faster end": (DEEP_TARGETS, OFFLOAD, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
+    "splits slower than their faster end": ("Search.seconds_of_a_part*", OFFLOAD, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
     "seconds of a line by its slower end": ("Search.looks_between*", OFFLOAD, "    between.io[i] = std::min(one.io[i], other.io[i]);", "    between.io[i] = std::max(one.io[i], other.io[i]);"),
     # Bounds of bytes.
     "a floor with all that is kept": (ORACLE, OFFLOAD, "base.floor = floor.device - base.persistent[index(Space::device)];", "base.floor = 2 * base.transient.front() + 0 * floor.device;"),
-    "a floor of what moves, by its own program": (DEEP_ORACLE, SEARCH, "  const bool moves = moves_activations(frame);\n", "  const bool moves = frame > frames_.size();\n"),
+    "a floor of what moves, by its own program": ("Search.leaves_out_no_frame*", SEARCH, "  const bool moves = moves_activations(frame);\n", "  const bool moves = frame > frames_.size();\n"),
     "a floor that keeps what layers keep": (DEEP_ORACLE, DEPTH, "bytes = std::max(bytes, at.base - kept);", "bytes = std::max(bytes, at.base + 0 * kept);"),
     "a floor of an op with its workspace": (f"{ORACLE}:{DEEP_ORACLE}", NEEDS, "most = std::max(most, alive + touched[i] - workspace);", "most = std::max(most, 2 * (alive + touched[i]) - 0 * workspace);"),
     "copies counted with what stays": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "  return usage.of(Space::device) - usage.persistent[index(Space::device)];\n}\n\n// Activations that move", "  return usage.of(Space::device);\n}\n\n// Activations that move"),

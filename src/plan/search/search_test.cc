@@ -867,6 +867,33 @@ TEST(Search, looks_between_points_that_wait_for_transfers_and_points_that_comput
   EXPECT_GT(between, 0);
 }
 
+// Activations that move leave the device where others are made again, so that a program that keeps them says nothing.
+TEST(Search, leaves_out_no_frame_of_a_deep_model_whose_variants_are_below_its_floor) {
+  PlanRequest request = request_for(24, false);
+  request.workload.experiment.model = test_spec(half_billion());
+  request.workload.experiment.evaluates = false;
+  request.target.targets = {Space::disk};
+  request.choices.micro_batch = 1;
+  request.choices.loss_chunk = 128;
+  request.choices.in_part = false;
+  request.choices.prefetch = 1;
+  ASSERT_TRUE(is_deep(request.workload.experiment));
+  Search search(request);
+  KnownPrograms known(request.workload.experiment, request.target.device);
+  int moved = 0;
+  for (const Variant& variant : search.all()) {
+    const std::vector<RecomputePoint>& layers = variant.recompute.layers;
+    const bool is_whole = layers.empty() || layers.front() == layers.back();
+    if (!is_whole || variant.recompute.segment > 1 || !variant.offload.activations.any()) continue;
+    const auto floor = search.floor_of(variant);
+    ASSERT_TRUE(floor);
+    EXPECT_LE(floor->device, estimate(known, variant).of(Space::device))
+        << variant_words(request.workload.experiment, variant);
+    ++moved;
+  }
+  EXPECT_GT(moved, 0);
+}
+
 TEST(Search, of_another_budget_takes_what_was_measured) {
   PlanRequest request = request_for(9, false);
   request.target.targets = {Space::host, Space::disk};

@@ -6,6 +6,7 @@ For another MPI, once in a while: PLIMSOLL_MPI names its plug-in, PATH has its m
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -609,6 +610,14 @@ class Refused(CommandTest):
         if PLUGIN.exists():
             errors = output("train", recipe, "--devices", 2, code=2, env={**os.environ, "PATH": "/nowhere"})
             self.assertIn("mpirun, which is not in PATH: install Open MPI", errors)
+        self.assertFalse((self.folder / "run").exists())
+
+    @unittest.skipUnless(OPEN_MPI and PLUGIN.exists() and MPIRUN, "Open MPI is not installed: scripts/setup.sh --dev")
+    def test_a_limit_on_files_is_refused_where_open_mpi_would_wait_without_an_end(self):
+        recipe = tiny_recipe(self.folder, LLAMA, "run")
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        errors = output("train", recipe, "--devices", 2, "--threads", 1, code=2, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard)))
+        self.assertIn("a limit (ulimit -f) ends files at 1.00 MiB: raise it to 8.00 MiB or more (ulimit -f unlimited)", errors)
         self.assertFalse((self.folder / "run").exists())
 
     def test_the_program_itself_needs_no_mpi(self):

@@ -14,7 +14,7 @@ from pathlib import Path
 import command_run
 from command_run import PLIMSOLL, CommandTest, built_library, losses_of, output, run
 from divided_gradients_test import FEW, ONE, DividedTest
-from several_devices_test import LARGE, LONG, LORA, MPIRUN, PAIRS, PLUGIN, STEPS, WIDE
+from several_devices_test import LARGE, LONG, LORA, MAY_UNSHARE, MPIRUN, PAIRS, PLUGIN, STEPS, WIDE
 from shard import SuiteLoader, is_mine
 from small_models import steps, tiny_recipe
 
@@ -155,6 +155,36 @@ class PlannedCards(CommandTest):
         self.assertIn("divided among 2 processes", refused)
 
 
+    def test_offloaded_frozen_weights_count_once_for_the_host(self):
+        recipe = tiny_recipe(self.folder, {**LARGE, "hidden_size": 512, "intermediate_size": 1024}, "planned", **ONE, **LORA, memory={"offload": ["weights"], "headroom": "0%"})
+        words = ("plan", recipe, "--gpu", "A100 40GB", "--threads", 1, "--devices", 3)
+        own = ("--set", "memory.node_copy=false")
+        once, apart = (json.loads(output(*words, "--json", *more)) for more in ((), own))
+        shared = once["devices"]["shared_bytes"]
+        self.assertGreater(shared, 10 << 20)
+        self.assertEqual(apart["devices"]["shared_bytes"], 0)
+        self.assertAlmostEqual(apart["devices"]["bytes_together"] - once["devices"]["bytes_together"], 2 * shared, delta=3 * 4096)
+        self.assertEqual(once["devices"]["bytes_together"], 3 * once["devices"]["bytes_each"] - 2 * shared)
+        self.assertEqual(once["device"]["arena_bytes"], apart["device"]["arena_bytes"])
+        between = ("--host-memory", f"{(once['devices']['bytes_together'] + apart['devices']['bytes_together']) // 2}B")
+        output(*words, *between, *own, code=3)
+        text = output(*words, *between, "--full")
+        self.assertRegex(text, r"host [\d.]+ MiB of [\d.]+ MiB\s+\(3 processes of [\d.]+ MiB, [\d.]+ MiB of it shared\)")
+        self.assertRegex(text, r"frozen weights, 1/3 of one copy +[\d.]+ MiB")
+        self.assertRegex(text, r"shared +[\d.]+ MiB +one copy for 3 processes")
+
+    def test_auto_divides_more_where_cards_that_fetch_from_the_host_are_slower(self):
+        recipe = tiny_recipe(self.folder, {**LARGE, "hidden_size": 512, "intermediate_size": 1024}, "planned", **ONE, memory={"offload": ["weights"], "prefetch": 0})
+        words = ("plan", recipe, "--gpu", "A100 40GB", "--threads", 1, "--devices", 2, "--json", "--link")
+        taken = {}
+        for link in ("1000GB/s", "1GB/s"):
+            rows = json.loads(output(*words, link, "--compare", "shard=auto,states,gradients,weights"))["rows"]
+            taken[link] = rows[0]["shard"]
+            self.assertEqual(json.loads(output(*words, link))["devices"]["shard"], taken[link])
+            self.assertLessEqual(rows[0]["seconds_per_step"], 1.1 * min(row["seconds_per_step"] for row in rows))
+        self.assertEqual(taken, {"1000GB/s": "weights", "1GB/s": "states"})
+
+
 class NamedCards(CommandTest):
     """Cards that the driver's library names and an emulated one stands in for."""
     needs_run = False
@@ -243,11 +273,12 @@ class NamedCards(CommandTest):
         text = output("train", self.recipe, "--devices", "cuda:0,cuda:1", "--threads", 1, "--overwrite", code=3, env=self.environment)
         self.assertIn("does not fit", text)
 
-    def started(self, *visible, words=(), code=0, **environment):
-        """Processes that a launcher starts, each of which sees the cards of a list."""
+    def started(self, *visible, words=(), code=0, hosts=(), **environment):
+        """Processes that a launcher starts, each of which sees the cards of a list; on machines with these names."""
         mpirun = [MPIRUN, "-q", "--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
         for number, cards in enumerate(visible):
-            mpirun += [*([":"] if number else []), "-np", "1", "-x", f"CUDA_VISIBLE_DEVICES={cards}", str(PLIMSOLL), "train", str(self.recipe), "--threads", "1", "--overwrite", *words]
+            mpirun += [*([":"] if number else []), "-np", "1", "-x", f"CUDA_VISIBLE_DEVICES={cards}",
+                       *(["unshare", "--uts", "sh", "-c", f'hostname {hosts[number]}; exec "$@"', "sh"] if hosts else []), str(PLIMSOLL), "train", str(self.recipe), "--threads", "1", "--overwrite", *words]
         done = subprocess.run(mpirun, env={**self.environment, "OMPI_MCA_btl_vader_single_copy_mechanism": "none", **environment}, capture_output=True, text=True, timeout=900)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stdout + done.stderr
@@ -273,6 +304,14 @@ class NamedCards(CommandTest):
         self.assertIn("rank 1 sees no card that can be used", self.started(A, "", words=("--device", "cuda"), code=2))
         self.tell("NVIDIA GeForce RTX 3060", "Tesla T4", "Tesla T4")
         self.assertIn("rank 0 has the RTX 3060 12GB (GPU-aaaaaaaa), and rank 1 has the T4 16GB (GPU-bbbbbbbb)", self.started(A, B, code=2))
+
+    @unittest.skipUnless(PLUGIN.exists() and MPIRUN and MAY_UNSHARE, "another name of the machine takes its rights, and runs Open MPI")
+    def test_machines_with_other_cards_are_refused_before_any_is_opened(self):
+        self.tell("NVIDIA GeForce RTX 3060", "Tesla T4", "NVIDIA GeForce RTX 3060")
+        text = self.started(A, B, hosts=("one", "two"), code=2)
+        self.assertIn("devices: rank 0 has the RTX 3060 12GB (GPU-aaaaaaaa), and on another machine rank 1 has the T4 16GB (GPU-bbbbbbbb): the processes of a run need cards of one kind", text)
+        self.assertIn("rank 0 has the RTX 3060 12GB (GPU-aaaaaaaa), and on another machine rank 1 has none", self.started(A, "", hosts=("one", "two"), code=2))
+        self.started(A, C, hosts=("one", "two"))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ OF_BACKWARD = ("src/train/train_test", "*RanksRun.updates*full_fp32")
 OF_WEIGHTS = ("src/train/train_test", "*RanksRun.divided_weights*full_fp32")
 OF_GRADIENTS = ("src/train/train_test", "*RanksRun.divided_gradients*full_fp32")
 SEVERAL, DIVIDED = "tests/several_devices_test.py", "tests/divided_weights_test.py"
+OF_HOST = "tests/node_copy_test.py"
 WHOLE = {name: value for name, value in os.environ.items() if name != "PLIMSOLL_SHARDS"}  # no slice of a test
 OF_ROWS, OF_LOSSES = ("src/data/data_test", "MicroSteps.*"), ("src/train/train_test", "LossSums.*")
 # name: (tests, library, file, text, what stands in its place). The text occurs once in the file.
@@ -76,6 +77,11 @@ MUTANTS = {
                                           "{ file->write(begin + start, piece); });", "{ file->write(begin + start + 4, piece.first(piece.size() - 4)); });"),
     "the first rank's share read by each": ((SEVERAL, "test_each_byte_of_the_weights"), "plimsoll_weights", "src/weights/rank_reader.cc",
                                             "ranks_.group().rank() * each);", "0 * ranks_.group().rank() * each);"),
+    "one copy that a process could write": ((OF_HOST, "HostCopies.test_each_process_locks"), "plimsoll_runtime", "src/runtime/run_memory.cc", "  if (pages_) pages_->seal();\n", ""),
+    "one copy that is not locked for a card": ((OF_HOST, "HostCopies.test_each_process_locks"), "plimsoll_runtime", "src/runtime/gpu_device.cc",
+                                               "const std::string reason = card.lock_host(memory);", "(void)memory;\n    const std::string reason;"),
+    "scales on a card where codes are on the host": ((OF_HOST, "HostCopies.test_quantised_bases"), "plimsoll_weights", "src/weights/quantised_weights.cc",
+                                                     "if (!writes_codes && !state.writes(*rows.absmax)) return;", "if (!writes_codes) return;"),
 }
 
 

@@ -140,11 +140,18 @@ bool keeps_files_in_memory(const fs::path& folder) {
   return info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC;
 }
 
-std::optional<int64_t> data_limit() {
+namespace {
+
+std::optional<int64_t> soft_limit(__rlimit_resource resource) {
   rlimit limit{};
-  if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
   return static_cast<int64_t>(limit.rlim_cur);
 }
+
+}  // namespace
+
+std::optional<int64_t> data_limit() { return soft_limit(RLIMIT_DATA); }
+std::optional<int64_t> locked_limit() { return soft_limit(RLIMIT_MEMLOCK); }
 
 namespace {
 

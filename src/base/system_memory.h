@@ -49,6 +49,8 @@ bool keeps_files_in_memory(const std::filesystem::path& folder);
 
 // RLIMIT_DATA, none when unlimited.
 std::optional<int64_t> data_limit();
+// RLIMIT_MEMLOCK, likewise.
+std::optional<int64_t> locked_limit();
 
 // While it lives, this process's data grows by no more than its cgroups leave free, less what the kernel
 // takes for pages: an allocation beyond throws std::bad_alloc, where the kernel would end the process at some

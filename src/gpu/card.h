@@ -48,6 +48,10 @@ class Card {
   virtual std::byte* allocate_host(int64_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
   virtual void release_host(std::byte* memory) noexcept = 0;
+  // Locks memory that the process has by itself, in whole pages, so that it is as that of allocate_host() for copies.
+  // Returns why it cannot, or an empty text. It is unlocked by its address before it is given back.
+  virtual std::string lock_host(std::span<std::byte> memory) = 0;
+  virtual void unlock_host(std::byte* memory) noexcept = 0;
 
   // The name is for messages.
   virtual std::unique_ptr<Event> make_event(const std::string& name) = 0;
@@ -57,7 +61,7 @@ class Card {
   virtual void wait(Queue queue, const Event& event) = 0;
   virtual void wait_on_host(const Event& event) = 0;
 
-  // Between memory of the card and of allocate_host(), or within the card's.
+  // Between memory of the card and of allocate_host() or lock_host(), or within the card's.
   virtual void copy(Queue queue, std::byte* to, std::span<const std::byte> from) = 0;
   virtual void fill(Queue queue, std::span<std::byte> bytes, int value) = 0;
   // A call on the host, from a thread of the card's; it throws nothing, must not use the card, and outlives

@@ -139,7 +139,7 @@ class CudaGraph : public CardGraph {
 
 class CudaCard : public Card {
  public:
-  explicit CudaCard(int number) {
+  explicit CudaCard(int number) : number_(number) {
     check_opening(cudaSetDevice(number), "to choose it");
     for (cudaStream_t& stream : streams_)
       check_opening(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "for a queue");
@@ -180,6 +180,24 @@ class CudaCard : public Card {
   void release_host(std::byte* memory) noexcept override {
     abandon();
     cudaFreeHost(memory);
+  }
+  // Copies and fills take the host's address: where the driver has another one for the card, they could not.
+  std::string lock_host(std::span<std::byte> memory) override {
+    for (const cudaDeviceAttr needed :
+         {cudaDevAttrHostRegisterSupported, cudaDevAttrCanUseHostPointerForRegisteredMem}) {
+      int has = 0;
+      check(cudaDeviceGetAttribute(&has, needed, number_), "what it may copy from");
+      if (has == 0) return "the driver copies from no memory but its own";
+    }
+    const cudaError_t error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterDefault);
+    if (error == cudaSuccess) return "";
+    if (lasts(error)) throw CardFault(cudaGetErrorString(error));
+    cudaGetLastError();
+    return std::string("the driver: ") + cudaGetErrorString(error);
+  }
+  void unlock_host(std::byte* memory) noexcept override {
+    abandon();
+    cudaHostUnregister(memory);
   }
 
   std::unique_ptr<Event> make_event(const std::string&) override { return std::make_unique<CudaEvent>(); }
@@ -251,6 +269,7 @@ class CudaCard : public Card {
               : ""));
   }
 
+  int number_;
   std::array<cudaStream_t, 3> streams_{};
   Stream stream_;
   bool captures_ = false;

@@ -112,6 +112,24 @@ void EmulatedCard::release(std::byte* memory) noexcept {
 }
 void EmulatedCard::release_host(std::byte* memory) noexcept { release(memory); }
 
+// By the system's own call: what the process has locked, the kernel counts (VmLck) and limits (ulimit -l).
+std::string EmulatedCard::lock_host(std::span<std::byte> memory) {
+  if (mlock(memory.data(), memory.size()) != 0) return std::strerror(errno);
+  locked_.push_back(memory);
+  return "";
+}
+void EmulatedCard::unlock_host(std::byte* memory) noexcept {
+  try {
+    finish();
+  } catch (...) {
+    abandon();
+  }
+  const auto found = std::ranges::find(locked_, memory, [](const auto& range) { return range.data(); });
+  if (found == locked_.end()) return;
+  munlock(found->data(), found->size());
+  locked_.erase(found);
+}
+
 std::unique_ptr<Event> EmulatedCard::make_event(const std::string& name) {
   return std::make_unique<EmulatedEvent>(name);
 }

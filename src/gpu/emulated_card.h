@@ -29,6 +29,8 @@ class EmulatedCard : public Card, private LaunchTaker {
   std::byte* allocate_host(int64_t bytes) override;
   void release(std::byte* memory) noexcept override;
   void release_host(std::byte* memory) noexcept override;
+  std::string lock_host(std::span<std::byte> memory) override;
+  void unlock_host(std::byte* memory) noexcept override;
 
   std::unique_ptr<Event> make_event(const std::string& name) override;
   void record(Queue queue, Event& event) override;
@@ -70,7 +72,7 @@ class EmulatedCard : public Card, private LaunchTaker {
   // process's number there, for a stand-in of the driver.
   void tell_taken() const noexcept;
 
-  std::vector<std::span<std::byte>> mappings_, host_mappings_;
+  std::vector<std::span<std::byte>> mappings_, host_mappings_, locked_;
 };
 
 }  // namespace plimsoll::gpu

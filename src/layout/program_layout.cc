@@ -123,8 +123,8 @@ TableRow row_of(const Tensor& tensor) {
           "",          tensor.space, tensor.block, tensor.parameter, tensor.module,  tensor.whole};
 }
 
-// The persistent tensors of all programs, in order of first mention, one after the other; of the device's first those
-// that the processes of a node share.
+// The persistent tensors of all programs, in order of first mention, one after the other; first those that the processes
+// of a node share.
 class PersistentTable {
  public:
   PersistentTable(std::span<const Graph> programs, const NodeCopy& copy) : copy_(copy) {
@@ -151,7 +151,8 @@ class PersistentTable {
     end += round_up(row.bytes, kArenaAlignment);
   }
   void place_shared() {
-    int64_t& end = bytes[index(Space::device)];
+    int64_t& end = bytes[index(copy_.space)];
+    shared.space = copy_.space;
     for (TableRow& row : rows) {
       if (!is_shared(row)) continue;
       place(row);
@@ -231,7 +232,8 @@ std::vector<ProgramProblems> problems_of(std::span<const Graph> programs, const 
       of.of_space[space].problem.enough = enough[space];
       of.of_space[space].problem.beside = persistent.bytes[space];
       if (most && space == index(Space::device))
-        of.of_space[space].problem.most = *most - (persistent.bytes[space] - persistent.shared.of_others());
+        of.of_space[space].problem.most =
+            *most - (persistent.bytes[space] - persistent.shared.of_others(Space::device));
     }
   return problems;
 }

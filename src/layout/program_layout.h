@@ -1,9 +1,9 @@
 // The addresses of all tensors of a set of programs: one arena in each space (device, host, a file on disk).
 //
 // The programs of a run (micro-step, update, evaluation, ...) work on the same persistent tensors, matched by
-// name, which fill the front of their space's arena, of the device's first what the processes of a node share. Behind them lies its transient region, used by one
-// program at a time: its size is the largest need of any program. This is the only place where sizes and
-// offsets are decided; report, executor, checkpoint and memory errors read these tables.
+// name, which fill the front of their space's arena, first what the processes of a node share. Behind them lies its
+// transient region, used by one program at a time: its size is the largest need of any program. This is the only place
+// where sizes and offsets are decided; report, executor, checkpoint and memory errors read these tables.
 #pragma once
 
 #include <array>
@@ -52,14 +52,15 @@ struct ArenaSizes {
   [[nodiscard]] int64_t total() const { return persistent_bytes + transient_bytes; }
 };
 
-// Processes of a node that have what is frozen once, on the device: each counts its share of the one copy.
+// Processes of a node that have what is frozen once: each counts its share of the one copy.
 struct NodeCopy {
-  int64_t processes = 1;  // 1: each has a copy of its own
+  int64_t processes = 1;        // 1: each has a copy of its own
+  Space space = Space::device;  // with cards the host: each of them has memory of its own
 
   [[nodiscard]] bool is_shared() const { return processes > 1; }
   // A piece is another one at each process.
-  [[nodiscard]] bool has(Role role, Space space, bool is_piece) const {
-    return is_shared() && role == Role::frozen_weight && space == Space::device && !is_piece;
+  [[nodiscard]] bool has(Role role, Space in, bool is_piece) const {
+    return is_shared() && role == Role::frozen_weight && in == space && !is_piece;
   }
   // The share of a tensor that takes so many bytes of an arena, and of the page that the copy may end within.
   [[nodiscard]] int64_t share_of(int64_t bytes) const { return ceil_div(bytes, processes); }
@@ -68,12 +69,15 @@ struct NodeCopy {
   static constexpr int64_t kSharedUnit = 4096;
 };
 
-// The front of the device's arena that the processes of a node have once.
+// The front of a space's arena that the processes of a node have once.
 struct SharedFront {
   int64_t bytes = 0;  // whole pages
   int64_t share = 0;  // of each process; all of them together are no less than `bytes`
-  // A process maps this much more than it counts.
+  Space space = Space::device;
+  // A process maps this much more than it counts, of all spaces or of one.
   [[nodiscard]] int64_t of_others() const { return bytes - share; }
+  [[nodiscard]] int64_t of_others(Space in) const { return in == space ? of_others() : 0; }
+  [[nodiscard]] int64_t bytes_in(Space in) const { return in == space ? bytes : 0; }
 };
 
 struct ProgramLayout {
@@ -91,13 +95,13 @@ struct ArenaLayout {
   int64_t persistent_bytes = 0;  // of the device, like transient_bytes
   int64_t transient_bytes = 0;
   ArenaSizes host, disk;
-  SharedFront shared;  // counted in persistent_bytes
+  SharedFront shared;  // counted in the persistent bytes of its space
   double work = 0;     // of searches where a layout missed its bound (layout::Placement)
   [[nodiscard]] ArenaSizes sizes(Space space) const;
   [[nodiscard]] int64_t arena_bytes(Space space = Space::device) const { return sizes(space).total(); }
   [[nodiscard]] int64_t lower_bound_bytes() const;
   [[nodiscard]] bool is_shared(const TableRow& row) const {
-    return row.space == Space::device && row.offset < shared.bytes;
+    return row.space == shared.space && row.offset < shared.bytes;
   }
   // nullptr when there is no such persistent tensor.
   [[nodiscard]] const TableRow* find_persistent(std::string_view name) const;

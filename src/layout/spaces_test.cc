@@ -224,5 +224,30 @@ TEST(NodeCopies, what_is_frozen_lies_at_the_front_in_whole_pages_and_counts_by_s
   EXPECT_EQ(layout.arena_bytes(Space::disk), apart.arena_bytes(Space::disk));
 }
 
+// With cards: what is frozen on the host lies at the front of its arena, and what each card holds is its own.
+TEST(NodeCopies, what_is_frozen_on_the_host_lies_at_the_front_of_its_arena) {
+  const std::vector<Graph> programs = {
+      parse_graph("graph train\n"
+                  "tensor x f32[1024] input\n"
+                  "tensor s f32[1024] optimizer_state host\n"
+                  "tensor g f32[1024] frozen\n"
+                  "tensor f f32[300] frozen host\n"
+                  "tensor h f32[1024] frozen host\n"
+                  "b f32[1024] = add(x, g) forward\n")};
+  const ArenaLayout apart = lay_out(programs), layout = lay_out(programs, {.node_copy = {3, Space::host}});
+  validate(programs, layout);
+  const auto row = [&](const char* name) { return *layout.find_persistent(name); };
+  EXPECT_EQ(row("f").offset, 0);
+  EXPECT_EQ(row("h").offset, 1536);
+  EXPECT_EQ(row("s").offset, 8 * kKiB);
+  for (const char* name : {"f", "h"}) EXPECT_TRUE(layout.is_shared(row(name))) << name;
+  for (const char* name : {"g", "s"}) EXPECT_FALSE(layout.is_shared(row(name))) << name;
+  EXPECT_EQ(layout.shared.bytes_in(Space::host), 8 * kKiB);
+  EXPECT_EQ(layout.shared.bytes_in(Space::device), 0);
+  EXPECT_EQ(layout.shared.of_others(Space::device), 0);
+  EXPECT_EQ(layout.arena_bytes(Space::host), 12 * kKiB);
+  EXPECT_EQ(layout.arena_bytes(), apart.arena_bytes());
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -51,8 +51,8 @@ std::optional<AllowedPlan> fitting_lossy(const Recipe& recipe, const Planner& pl
   return best;
 }
 
-// memory.shard: auto divides more where nothing fits without that: the same recipe with gradients divided too, and with
-// weights. Nothing where it is stated, or cannot.
+// The stages that memory.shard: auto may take instead: the same recipe with gradients divided too, and with weights.
+// Nothing where it is stated, or cannot.
 std::vector<Recipe> dividing_more(const Recipe& recipe, const PlannedMachine& machine) {
   if (recipe.memory.shard != ShardStage::automatic || shard_stage(recipe) != ShardStage::states) return {};
   const bool has_weights = needs_whole_weights(recipe).empty() && needs_no_division(recipe, machine).empty();
@@ -60,6 +60,17 @@ std::vector<Recipe> dividing_more(const Recipe& recipe, const PlannedMachine& ma
   recipes.front().memory.shard = ShardStage::gradients;
   if (recipes.size() > 1) recipes.back().memory.shard = ShardStage::weights;
   return recipes;
+}
+
+// Dividing more may keep on cards what they would fetch through their links to the host in every step.
+bool may_be_faster_divided(const Plan& plan) {
+  return plan.request.target.own_memory && plan.variant.offload.any();
+}
+
+// Whether a plan that divides more is better. A plan that does not fit is the smallest of its stage.
+bool is_better(const Plan& divided, const Plan& than) {
+  if (!than.fits()) return divided.fits() || divided.memory_bytes() < than.memory_bytes();
+  return divided.fits() && divided.seconds_per_step < (1 - than.request.choices.tie) * than.seconds_per_step;
 }
 
 }  // namespace
@@ -101,7 +112,26 @@ Plan plan_in_group(const PlanRequest& request) {
   }
 }
 
+// In the stage of memory.shard that is the fastest of those that fit, or takes least where none does: the next one is
+// looked at where it may be better.
+AllowedPlan lossless_plan(const Recipe& recipe, const PlannedMachine& machine,
+                          const std::function<Plan(const Recipe&, std::vector<std::string>)>& planned) {
+  AllowedPlan best{recipe, planned(recipe, {})};
+  for (Recipe& divided : dividing_more(recipe, machine)) {
+    if (best.plan.fits() && !may_be_faster_divided(best.plan)) break;
+    Plan plan = planned(divided, {});
+    if (is_better(plan, best.plan)) best = {std::move(divided), std::move(plan)};
+  }
+  return best;
+}
+
 }  // namespace
+
+AllowedPlan plan_lossless(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data) {
+  return lossless_plan(resolved.recipe, machine, [&](const Recipe& changed, std::vector<std::string>) {
+    return plan_in_group(plan_request(resolve_as(resolved, changed), machine, data));
+  });
+}
 
 AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout, bool names_knee,
@@ -115,15 +145,8 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
     request.lossy = std::move(lossy);
     return plan_in_group(request);
   };
-  AllowedPlan lossless{recipe, planned(recipe, {})};
+  AllowedPlan lossless = lossless_plan(recipe, machine, planned);
   if (lossless.plan.fits()) return lossless;
-  for (Recipe& divided : dividing_more(recipe, machine)) {
-    Plan plan = planned(divided, {});
-    // A plan that does not fit is the smallest of its stage.
-    if (plan.fits() || plan.memory_bytes() < lossless.plan.memory_bytes())
-      lossless = {std::move(divided), std::move(plan)};
-    if (lossless.plan.fits()) return lossless;
-  }
   auto lossy = fitting_lossy(recipe, [&](const Recipe& changed, std::vector<std::string> means) {
     Plan plan = planned(changed, std::move(means));
     return plan.fits() ? std::optional(std::move(plan)) : std::nullopt;
@@ -140,9 +163,13 @@ std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachi
     request.lossy = std::move(lossy);
     return FittingPlans(request).within(request.target.budget);
   };
-  if (auto lossless = planner(resolved.recipe, {})) return lossless;
-  for (const Recipe& divided : dividing_more(resolved.recipe, machine))
-    if (auto plan = planner(divided, {})) return plan;
+  auto lossless = planner(resolved.recipe, {});
+  for (const Recipe& divided : dividing_more(resolved.recipe, machine)) {
+    if (lossless && !may_be_faster_divided(*lossless)) break;
+    auto plan = planner(divided, {});
+    if (plan && (!lossless || is_better(*plan, *lossless))) lossless = std::move(plan);
+  }
+  if (lossless) return lossless;
   auto lossy = fitting_lossy(resolved.recipe, planner);
   return lossy ? std::optional(std::move(lossy->plan)) : std::nullopt;
 }

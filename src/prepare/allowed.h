@@ -20,9 +20,12 @@ struct AllowedPlan {
   Plan plan;
 };
 
-// Keeps the recipe as it is where some variant of it fits, and where none of the allowed means helps: then
-// the plan does not fit. Otherwise several devices divide gradients too, and then weights, unless memory.shard is
-// stated; else takes as few means as will do; of equally many, the fastest.
+// The recipe without lossy means. Unless memory.shard is stated, several devices divide gradients too, or weights, where
+// nothing fits without that, and where cards that would fetch parts from the host are faster so.
+AllowedPlan plan_lossless(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data);
+
+// The same where it fits, and where none of the allowed means helps: then the plan does not fit. Otherwise takes as few
+// means as will do; of equally many, the fastest.
 AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data,
                          const LayoutOptions& layout = {}, bool names_knee = false,
                          const std::function<void(size_t, size_t)>& progress = {});

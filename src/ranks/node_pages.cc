@@ -19,8 +19,6 @@ constexpr int64_t kHugePage = 2 * kMiB;
 constexpr int64_t kClaimedAtOnce = 64 * kMiB;  // a signal undoes what one call has claimed
 constexpr int kCollapse = 25;                  // MADV_COLLAPSE, since Linux 6.1
 
-constexpr const char* kInstead = "set memory.node_copy to false, so that each process has a copy of its own";
-
 std::string reason(int error) { return std::strerror(error); }
 
 }  // namespace
@@ -74,9 +72,10 @@ void NodePages::claim() const {
     if (fallocate(file_, 0, own_.begin + done, next) == 0) {
       done += next;
     } else if (errno != EINTR) {
-      throw DoesNotFitError(
-          formatted("the system gives no {} for the frozen weights of this machine's processes: {}",
-                    format_bytes(bytes_), reason(errno)));
+      throw DoesNotFitError(formatted(
+          "the system gives no {} for the frozen weights of this machine's processes: {}; end what else takes "
+          "memory of this machine (free -h), or {}",
+          format_bytes(bytes_), reason(errno), kInstead));
     }
   }
 }

@@ -20,6 +20,9 @@ class NodePages {
   NodePages(const NodePages&) = delete;
   NodePages& operator=(const NodePages&) = delete;
 
+  // What a user can do where processes cannot share pages.
+  static constexpr const char* kInstead =
+      "set memory.node_copy to false, so that each process has a copy of its own";
   // Whole pages.
   [[nodiscard]] int64_t bytes() const { return bytes_; }
   // True at one rank of each node: it writes what no other writes a part of.

@@ -224,7 +224,8 @@ Option memory_shard() {
       "several devices: what they divide among themselves instead of holding it each; states: optimizer "
       "states and master weights (ZeRO stage 1); gradients: these and the gradients (stage 2); weights: "
       "these and the weights of the layers, trained or frozen (stage 3); auto: states, or gradients or "
-      "weights where nothing fits without that; with adafactor none");
+      "weights where nothing fits without that, or where GPUs that fetch parts from the host are slower; with "
+      "adafactor none");
 }
 
 }  // namespace
@@ -278,9 +279,11 @@ std::vector<Option> memory_options() {
              "cache the activations of frozen layers below all trained ones on disk (memory.disk) across "
              "epochs; auto: if the run is predicted to end sooner"),
       memory_shard(),
-      boolean("memory.node_copy", FIELD(memory.node_copy),
-              "several devices: the processes of a machine hold frozen weights once, in memory that they "
-              "share, and each reads its part of them; false: each has a copy of its own"),
+      boolean(
+          "memory.node_copy", FIELD(memory.node_copy),
+          "several devices: the processes of a machine hold frozen weights once, in memory that they "
+          "share, with GPUs those that are offloaded to the host, and each reads its part of them; false: each "
+          "has a copy of its own"),
       choice("memory.graphs", FIELD(memory.graphs),
              Words<UseGraphs>{{"auto", UseGraphs::automatic}, {"on", UseGraphs::on}, {"off", UseGraphs::off}},
              "CUDA graphs: capture the kernel launches of a step and launch them as one; auto: if launching "

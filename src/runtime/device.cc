@@ -38,6 +38,9 @@ BoundCall job_of(const Transfer& transfer) {
 std::unique_ptr<DeviceMemory> Device::map_over(NodePages&, int64_t) {
   throw InternalError("a device was asked for memory that processes share");
 }
+std::unique_ptr<DeviceMemory> Device::map_host_over(NodePages&, int64_t) {
+  throw InternalError("a device was asked for host memory that processes share");
+}
 void Device::begin_capture() { throw InternalError("a device without graphs was asked for one"); }
 std::unique_ptr<gpu::CardGraph> Device::end_capture() {
   throw InternalError("a device without graphs was asked for one");

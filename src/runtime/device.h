@@ -73,6 +73,9 @@ class Device {
   virtual std::unique_ptr<DeviceMemory> map_over(NodePages& front, int64_t bytes);
   // Host memory from which the device copies at full speed.
   virtual std::unique_ptr<DeviceMemory> map_host(int64_t bytes) = 0;
+  // The same with pages at its front that other processes have too. Throws InternalError where the device's memory is
+  // the host's, and DoesNotFitError where they cannot be locked for its copies.
+  virtual std::unique_ptr<DeviceMemory> map_host_over(NodePages& front, int64_t bytes);
   virtual std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) = 0;
   // Looks at the op once; the call runs it and allocates nothing.
   virtual BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) = 0;

@@ -7,11 +7,15 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
 #include "base/format.h"
+#include "base/system_memory.h"
 #include "base/units.h"
 #include "gpu/card_fault.h"
 #include "gpu/launch_limits.h"
 #include "graph/op_kind.h"
+#include "ranks/node_pages.h"
+#include "runtime/arena.h"
 
 namespace plimsoll {
 namespace {
@@ -41,6 +45,48 @@ class CardMemory : public DeviceMemory {
   std::byte* data_;
   int64_t bytes_;
   bool on_host_;
+};
+
+// Memory of the host that the process has by itself, locked for the card's copies.
+class Locked {
+ public:
+  Locked(gpu::Card& card, std::span<std::byte> memory) : card_(card), memory_(memory.data()) {
+    const std::string reason = card.lock_host(memory);
+    if (reason.empty()) return;
+    const auto limit = locked_limit();
+    throw DoesNotFitError(formatted(
+        "memory.node_copy: {} of the host's memory cannot be locked for the card to copy from ({}){}{}",
+        format_bytes(static_cast<int64_t>(memory.size())), reason,
+        limit ? formatted(": a process may lock {} (ulimit -l); raise that, or ", format_bytes(*limit))
+              : "; ",
+        NodePages::kInstead));
+  }
+  ~Locked() { card_.unlock_host(memory_); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  gpu::Card& card_;
+  std::byte* memory_;
+};
+
+// The host's arena with a front that other processes have too. Each locks all of it for its own card: a lock is of a
+// process's own addresses. The card only reads the front: programs fetch frozen weights and store none.
+class SharedHostMemory : public DeviceMemory {
+ public:
+  SharedHostMemory(gpu::Card& card, NodePages& front, int64_t bytes)
+      : arena_(bytes, 1, &front), front_(card, {arena_.data(), static_cast<size_t>(front.bytes())}) {
+    if (bytes > front.bytes())
+      rest_.emplace(card,
+                    std::span(arena_.data() + front.bytes(), static_cast<size_t>(bytes - front.bytes())));
+  }
+  [[nodiscard]] std::byte* data() const override { return arena_.data(); }
+  [[nodiscard]] int64_t bytes() const override { return arena_.bytes(); }
+
+ private:
+  Arena arena_;
+  Locked front_;
+  std::optional<Locked> rest_;
 };
 
 // "linear_dx of model.layers.3.mlp.up_proj".
@@ -191,6 +237,10 @@ std::unique_ptr<DeviceMemory> GpuDevice::map(int64_t bytes) {
 
 std::unique_ptr<DeviceMemory> GpuDevice::map_host(int64_t bytes) {
   return std::make_unique<CardMemory>(*card_, bytes, true);
+}
+
+std::unique_ptr<DeviceMemory> GpuDevice::map_host_over(NodePages& front, int64_t bytes) {
+  return std::make_unique<SharedHostMemory>(*card_, front, bytes);
 }
 
 std::unique_ptr<DiskArena> GpuDevice::open_disk(const std::filesystem::path& folder, int64_t bytes) {

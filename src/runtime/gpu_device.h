@@ -26,6 +26,7 @@ class GpuDevice : public Device {
   [[nodiscard]] std::optional<gpu::MemoryLeft> memory_left() const override { return card_->memory_left(); }
   std::unique_ptr<DeviceMemory> map(int64_t bytes) override;
   std::unique_ptr<DeviceMemory> map_host(int64_t bytes) override;
+  std::unique_ptr<DeviceMemory> map_host_over(NodePages& front, int64_t bytes) override;
   std::unique_ptr<DiskArena> open_disk(const std::filesystem::path& folder, int64_t bytes) override;
   BoundCall bind(const Graph& graph, const Op& op, const AddressOf& address) override {
     return bind_sent(graph, op, address, {});

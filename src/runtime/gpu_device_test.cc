@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -342,6 +343,41 @@ TEST(GpuDevice, the_host_does_not_reach_its_memory) {
   device.finish();
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_DEATH([[maybe_unused]] volatile const std::byte read = *memory->data(), "");
+}
+
+// The kernel's count of what this process has locked.
+int64_t locked_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  int64_t kibibytes = 0;
+  while (status >> word)
+    if (word == "VmLck:") status >> kibibytes;
+  return kibibytes * kKiB;
+}
+
+TEST(GpuDevice, copies_from_host_memory_whose_front_other_processes_have_too) {
+  EmulatedDevice device({When::late});
+  const int64_t before = locked_bytes();
+  NodePages pages(no_other_ranks(), 5000);
+  ASSERT_EQ(pages.bytes(), 2 * 4096);
+  const auto card = device.map(1024);
+  for (const int64_t bytes : {3 * 4096, 2 * 4096}) {
+    const auto host = device.map_host_over(pages, bytes);
+    EXPECT_EQ(host->bytes(), bytes);
+    EXPECT_EQ(locked_bytes() - before, bytes);
+    for (const int64_t at : {int64_t{0}, bytes - 1024}) {
+      std::vector<std::byte> values(1024, std::byte{static_cast<unsigned char>(at % 251 + 1)}), got(1024);
+      std::ranges::copy(values, host->data() + at);
+      if (at == 0) pages.seal();
+      device.copy(card->data(), {host->data() + at, 1024});
+      device.finish_copies();
+      device.download(got, card->data());
+      EXPECT_EQ(got, values) << at << " of " << bytes;
+    }
+  }
+  EXPECT_EQ(locked_bytes(), before);
+  CpuDevice other({});
+  EXPECT_THROW((void)other.map_host_over(pages, 4096), InternalError);
 }
 
 TEST(GpuDevice, what_is_uploaded_and_filled_in_turn_is_downloaded_as_it_is_then) {

@@ -17,8 +17,10 @@ RunMemory::RunMemory(Device& device, const ArenaLayout& layout, const std::files
   const int64_t host = layout.arena_bytes(Space::host);
   if (disk > 0) disk_ = device.open_disk(disk_folder, disk);
   if (layout.shared.bytes > 0) pages_ = std::make_unique<NodePages>(ranks, layout.shared.bytes);
-  device_ = pages_ ? device.map_over(*pages_, layout.arena_bytes()) : device.map(layout.arena_bytes());
-  if (host > 0) host_ = device.map_host(host);
+  const bool on_host = layout.shared.space == Space::host;
+  device_ =
+      pages_ && !on_host ? device.map_over(*pages_, layout.arena_bytes()) : device.map(layout.arena_bytes());
+  if (host > 0) host_ = pages_ && on_host ? device.map_host_over(*pages_, host) : device.map_host(host);
   if ((disk > 0 || host > 0) && device.reaches_host()) io_ = std::make_unique<IoQueue>();
 }
 

@@ -37,7 +37,7 @@ class RunMemory {
   // As requested from the system.
   [[nodiscard]] int64_t device_bytes() const { return device_->bytes(); }
   [[nodiscard]] int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->bytes(); }
-  // The part of the device's arena that the processes of this node have once.
+  // The part of an arena, the device's or the host's, that the processes of this node have once.
   [[nodiscard]] int64_t shared_bytes() const { return pages_ == nullptr ? 0 : pages_->bytes(); }
   [[nodiscard]] int64_t disk_bytes() const { return disk_ == nullptr ? 0 : disk_->bytes(); }
   // This process only reads that part from here on.

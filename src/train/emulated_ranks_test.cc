@@ -95,6 +95,21 @@ TEST_P(CardsAsRanks, with_several_micro_steps_differ_by_the_order_of_sums_alone)
         << "on CPUs, whose kernels round otherwise";
 }
 
+TEST_P(CardsAsRanks, fetch_one_copy_of_frozen_weights_from_the_host_with_the_same_bits) {
+  if (!GetParam().lora) GTEST_SKIP() << "nothing is frozen";
+  for (const int ranks : {2, 3}) {
+    Ranks apart(experiment_, ranks, ShardStage::states, cards({When::at_once}));
+    Variant variant = apart.variant();
+    variant.offload = choice_of(4, 1, Space::host);
+    const RankedResult want = apart.run(variant);
+    for (const When when : {When::shuffled, When::late}) {
+      Ranks once(experiment_, ranks, ShardStage::states, cards({when, 3}));
+      EXPECT_GT(plan_variant(once.with_one_copy(Space::host).request(), variant).layout.shared.bytes, 0);
+      expect_same(once.run(variant), want, formatted("one copy for {}", ranks));
+    }
+  }
+}
+
 TEST_P(CardsAsRanks, update_in_the_backward_pass_with_the_same_bits) {
   if (GetParam().lora || GetParam().precision.scales_loss()) GTEST_SKIP() << "has no such updates";
   Experiment experiment = experiment_of(small(GetParam()), 1, false);

@@ -83,8 +83,8 @@ class Ranks {
   }
 
   // All are processes of one node, which have what is frozen once.
-  Ranks& with_one_copy() {
-    copy_.processes = ranks_;
+  Ranks& with_one_copy(Space space = Space::device) {
+    copy_ = {ranks_, space};
     return *this;
   }
 

@@ -147,10 +147,11 @@ void write_codes(const PersistentState& state, const TableRow& row, int64_t star
                    codes.subspan(static_cast<size_t>(begin - start), static_cast<size_t>(end - begin)));
 }
 
-// Codes of a part that begins with a block, into their row (those that this rank has of it), and its scales into those
-// of the whole weight.
+// Codes of a part that begins with a block, into their row (those that this rank has of it, where it writes any), and
+// its scales into those of the whole weight.
 void quantise_part(const PersistentState& state, const Nf4Rows& rows, ElementRange part,
-                   std::span<float> chunk, const ReadValues& read, std::span<float> scales) {
+                   std::span<float> chunk, const ReadValues& read, std::span<float> scales,
+                   bool writes_codes = true) {
   const auto kernel = nf4_kernel();
   const int64_t end = part.first + part.elements;
   const int64_t step = static_cast<int64_t>(chunk.size()) / kNf4Block * kNf4Block;
@@ -160,6 +161,7 @@ void quantise_part(const PersistentState& state, const Nf4Rows& rows, ElementRan
     read(first, values);
     kernel({values.data(), static_cast<int64_t>(values.size()), codes.data(),
             scales.data() + first / kNf4Block});
+    if (!writes_codes) continue;
     write_codes(state, *rows.codes, first / 2, std::as_bytes(std::span(codes)).first(values.size() / 2));
   }
 }
@@ -280,10 +282,12 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder, const
 
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
                      const ReadValues& read) {
-  if (!state.writes(*rows.codes)) return;
+  // Of codes that are offloaded the processes of a node may have one copy, and of scales on their cards each its own.
+  const bool writes_codes = state.writes(*rows.codes);
+  if (!writes_codes && !state.writes(*rows.absmax)) return;
   const int64_t count = rows.weight_shape().elements();
   std::vector<float> scales(static_cast<size_t>(nf4_blocks(count)));
-  quantise_part(state, rows, {0, count}, chunk, read, scales);
+  quantise_part(state, rows, {0, count}, chunk, read, scales, writes_codes);
   store_scales(state, rows, scales);
 }
 

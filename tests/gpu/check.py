@@ -286,6 +286,24 @@ class Check:
             if not detail and bits != (first := first or bits):
                 detail = "other bits than with another stage"
             self.report.add(name, detail, {"losses": [step["loss"] for step in here], "seconds": ran["seconds"]})
+        if first is not None:
+            self.one_copy_on_the_host(both)
+
+    def one_copy_on_the_host(self, both):
+        """Frozen weights that both fetch from memory that they share and lock each, with the bits of copies."""
+        path = tiny_recipe(self.place(), {**LLAMA, "hidden_size": 192, "intermediate_size": 256}, "run", method={"type": "lora", "r": 4}, batch={"effective": 8, "micro": 4},
+                           memory={"offload": ["weights"], "loss_chunk": 64})
+        name, found = "ranks/two on one card, memory.node_copy on the host", []
+        try:
+            for node_copy in ("false", "true"):
+                here, ran = self.train(path, self.options.device, "--devices", 2, "--set", f"memory.node_copy={node_copy}", **both)
+                found.append(([(step["loss"], step["grad_norm"]) for step in here], rank_fault(ran), {rank["shared_bytes"] for rank in ran["ranks"]}))
+        except RuntimeError as error:
+            self.report.add(name, str(error))
+            return
+        (apart, fault, none), (once, other, shared) = found
+        detail = fault or other or ("" if none == {0} and min(shared) > 0 else f"shared bytes are {none} and {shared}") or ("" if apart == once else "other bits than with copies")
+        self.report.add(name, detail, {"losses": [loss for loss, _ in once], "shared_bytes": max(shared)})
 
     def refusals(self):
         self.two_at_once()

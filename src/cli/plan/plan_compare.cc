@@ -12,6 +12,7 @@
 #include "base/strings.h"
 #include "base/units.h"
 #include "cli/plan/plan_command.h"
+#include "prepare/allowed.h"
 #include "recipe/effective.h"
 
 namespace plimsoll {
@@ -174,15 +175,24 @@ std::string verdict(const Choice& row) {
 
 std::string seconds_of(const Plan& plan) { return plan.fits() ? format_seconds(plan.seconds_per_step) : "-"; }
 
-// Each problem once, behind all that have it.
+// What a row says in words: why there is no plan, or that a stated stage is another one there.
+std::string words_of(const Choice& row) {
+  if (!row.plan) return row.problem;
+  for (const std::string& note : row.plan->request.notes)
+    if (note.starts_with("memory.shard: ")) return note;
+  return "";
+}
+
+// Each of these once, behind all rows that have it.
 std::string problems_text(const std::vector<Choice>& rows) {
   std::vector<std::pair<std::string, std::string>> labels;  // by problem, in the order of the rows
   for (const Choice& row : rows) {
-    if (row.problem.empty()) continue;
+    const std::string words = words_of(row);
+    if (words.empty()) continue;
     const auto known =
-        std::find_if(labels.begin(), labels.end(), [&](const auto& one) { return one.first == row.problem; });
+        std::find_if(labels.begin(), labels.end(), [&](const auto& one) { return one.first == words; });
     if (known == labels.end())
-      labels.emplace_back(row.problem, label_of(row));
+      labels.emplace_back(words, label_of(row));
     else
       known->second += "; " + label_of(row);
   }
@@ -297,7 +307,8 @@ std::string growth(const Choice& a, const Choice& b, size_t columns) {
 
 // If the change is not possible with the other keys, the row shows the reason.
 void plan_row(Choice& row) try {
-  if (row.input) row.plan = make_plan(row.input->request);
+  if (row.input)
+    row.plan = plan_lossless(row.input->resolved, row.input->machine, row.input->data.get()).plan;
 } catch (const Error& error) {
   if (error.code() == ExitCode::internal) throw;
   row.problem = first_line(error.what());
@@ -327,6 +338,7 @@ nlohmann::ordered_json json_of(const Choice& row) {
           {"tokens_per_second", row.plan->tokens_per_second()},
           {"same_result", row.same_result},
           {"difference", row.difference},
+          {"shard", to_string(row.plan->request.workload.experiment.optimizer.shard)},
           {"variant", variant_words(row.plan->request.workload.experiment, row.plan->variant)},
           {"device_components", components(device_components(*row.plan))},
           {"host_components", components(row.plan->host_components())}};

@@ -145,7 +145,7 @@ std::string device_table(const Plan& plan, size_t columns, size_t most = SIZE_MA
                    bar(component.bytes, plan.arena_bytes(), bar_width(columns))});
   table.add_row({"total", format_bytes(plan.arena_bytes()),
                  formatted("(lower bound {})", format_bytes(plan.layout.lower_bound_bytes()))});
-  if (const int64_t shared = plan.layout.shared.bytes; shared > 0)
+  if (const int64_t shared = plan.layout.shared.bytes_in(Space::device); shared > 0)
     table.add_row(
         {"shared", format_bytes(shared),
          formatted("of it, once for {} processes", plan.request.target.layout.node_copy.processes)});
@@ -159,7 +159,17 @@ std::string host_table(const Plan& plan) {
   for (const Component& component : plan.host_components())
     table.add_row({component.name, format_bytes(component.bytes)});
   table.add_row({"total", format_bytes(plan.host_bytes())});
+  if (const int64_t shared = plan.layout.shared.bytes_in(Space::host); shared > 0)
+    table.add_row({"shared", format_bytes(shared),
+                   formatted("one copy for {} processes, of which each counts its part",
+                             plan.request.target.layout.node_copy.processes)});
   return table.render("  ");
+}
+
+// The part of a process's memory that others have too.
+std::string shared_words(const Plan& plan) {
+  const int64_t shared = plan.layout.shared.bytes;
+  return shared == 0 ? "" : formatted(", {} of it shared", format_bytes(shared));
 }
 
 // Each of several devices has memory of its own, and the host of some of them one for all.
@@ -168,19 +178,13 @@ std::string memory_of_cards(const Plan& plan) {
   const int64_t ranks = plan.request.workload.experiment.ranks, here = budget.sharing;
   const std::string device = formatted("device {} on each of {}",
                                        of_budget(plan.memory_bytes(), memory_budget(plan.request)), ranks);
-  const std::string processes = formatted("{} processes of {}{}", here, format_bytes(plan.host_bytes()),
-                                          here < ranks ? ", on each machine" : "");
+  const std::string processes =
+      formatted("{} processes of {}{}{}", here, format_bytes(plan.host_peak_bytes()), shared_words(plan),
+                here < ranks ? ", on each machine" : "");
   if (!budget.host_bytes)
-    return formatted("{}   needs {} of host memory ({})", device, format_bytes(here * plan.host_bytes()),
-                     processes);
-  return formatted("{}   host {} ({})", device,
-                   of_budget(here * plan.host_bytes(), here * *budget.host_bytes), processes);
-}
-
-// The part of a process's memory that others have too.
-std::string shared_words(const Plan& plan) {
-  const int64_t shared = plan.layout.shared.bytes;
-  return shared == 0 ? "" : formatted(", {} of it shared", format_bytes(shared));
+    return formatted("{}   needs {} of host memory ({})", device, format_bytes(plan.node_bytes()), processes);
+  return formatted("{}   host {} ({})", device, of_budget(plan.node_bytes(), here * *budget.host_bytes),
+                   processes);
 }
 
 // The memory that a budget bounds and how much of it is taken.
@@ -253,9 +257,9 @@ std::string devices_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
   const bool own_memory = plan.request.target.own_memory;
   return formatted("{} processes of {}{}{}, {}; each sends {} a step, in {} ({})", experiment.ranks,
-                   format_bytes(plan.process_peak_bytes()),
+                   format_bytes(plan.process_peak_bytes()), shared_words(plan),
                    own_memory ? formatted(", each with {} of a GPU", format_bytes(plan.memory_bytes())) : "",
-                   shared_words(plan), shard_words(experiment.optimizer.shard), format_bytes(plan.sent_bytes),
+                   shard_words(experiment.optimizer.shard), format_bytes(plan.sent_bytes),
                    duration_words(plan.sending_seconds),
                    rate_words(plan.request.target.link, experiment.ranks, plan.request.target));
 }
@@ -266,7 +270,7 @@ std::string process_text(const Plan& plan) {
     return formatted("{} of the host's memory at its peak; {}", format_bytes(plan.process_peak_bytes()),
                      data);
   return formatted("{} at its peak: device {}, host {}; {}", format_bytes(plan.process_peak_bytes()),
-                   format_bytes(plan.arena_bytes()), format_bytes(plan.host_bytes()), data);
+                   format_bytes(plan.arena_bytes()), format_bytes(plan.host_peak_bytes()), data);
 }
 
 // Stated sizes may be those of another machine; a note warns users who mean this one.

@@ -336,7 +336,7 @@ DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks, const N
     timed_.push_back({program->runs, program->use, program->moves_disk, program->calls, program->compute,
                       program->together, program->io, program->disk_traffic, program->moved});
   }
-  if (shares) persistent_[index(Space::device)].base += copy.share_of_last_page();
+  if (shares) persistent_[index(copy.space)].base += copy.share_of_last_page();
   for (size_t space = 0; space < largest.size(); ++space) transient_[space] = largest[space].list();
   in_midst_ = in_midst.list();
   at_end_ = at_end.list();

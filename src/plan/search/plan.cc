@@ -157,7 +157,13 @@ std::vector<Component> Plan::host_components() const {
   // One forward program is small compared with what threads and libraries are granted.
   if (request.workload.use != Use::evaluate)
     components.push_back({kProgramsComponent, program_heap_bytes(programs)});
-  if (host_arena_bytes() > 0) components.push_back({"offloaded to the host", host_arena_bytes()});
+  const int64_t once = layout.shared.bytes_in(Space::host);
+  if (const int64_t own = host_arena_bytes() - once; own > 0)
+    components.push_back({"offloaded to the host", own});
+  if (once > 0)
+    components.push_back(
+        {formatted("frozen weights, 1/{} of one copy", request.target.layout.node_copy.processes),
+         layout.shared.share});
   if (variant.keep_frozen)
     components.push_back(
         {"places of kept rows", request.workload.dataset_rows * kept_records(request.workload.experiment) *
@@ -182,8 +188,9 @@ int64_t Plan::data_bytes() const {
       request.target.budget.disk_in_memory ? disk_bytes() : 0;  // pages, but not of the process
   const int64_t arena = request.target.own_memory
                             ? 0  // a card's is no data of the process, nor is what others have too
-                            : arena_bytes() - layout.shared.bytes + spare_bytes;
-  return arena + request.target.host.baseline_data_bytes + host_bytes() - files +
+                            : arena_bytes() - layout.shared.bytes_in(Space::device) + spare_bytes;
+  const int64_t once = layout.shared.bytes_in(Space::host) - layout.shared.of_others(Space::host);
+  return arena - once + request.target.host.baseline_data_bytes + host_bytes() - files +
          request.target.host.extra_data_bytes + planning;
 }
 
@@ -217,7 +224,7 @@ std::vector<OutsidePart> Plan::outside() const {
 std::optional<int64_t> Plan::arena_budget() const {
   const auto& process = request.target.budget.process_bytes;
   if (request.target.own_memory || !process) return request.target.budget.device_bytes;
-  return std::max<int64_t>(0, *process - host_bytes() + layout.shared.of_others());
+  return std::max<int64_t>(0, *process - host_bytes() + layout.shared.of_others(Space::device));
 }
 
 std::optional<int64_t> memory_budget(const PlanRequest& request) {

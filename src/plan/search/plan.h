@@ -256,15 +256,21 @@ struct Plan {
   [[nodiscard]] std::vector<OutsidePart> outside() const;
   [[nodiscard]] int64_t disk_bytes() const { return layout.arena_bytes(Space::disk) + kept_bytes; }
   // Everything in the host's memory, by component: the request's needs, the programs, what is offloaded to
-  // it.
+  // it, and of what the processes of a node have there once this one's share.
   [[nodiscard]] std::vector<Component> host_components() const;
   [[nodiscard]] int64_t host_bytes() const;
-  // In the host's memory: a card's arena is not. With all that the processes of a node have once.
+  // Of these, by what the process maps: with all that the processes of a node have once.
+  [[nodiscard]] int64_t host_peak_bytes() const {
+    return host_bytes() + layout.shared.of_others(Space::host);
+  }
+  // In the host's memory: a card's arena is not. Likewise.
   [[nodiscard]] int64_t process_peak_bytes() const {
-    return (request.target.own_memory ? 0 : arena_bytes() + spare_bytes) + host_bytes();
+    return (request.target.own_memory ? 0 : arena_bytes() + spare_bytes) + host_peak_bytes();
   }
   // The process's share of what its node needs, as budgets of processes are; likewise of its arena.
-  [[nodiscard]] int64_t arena_share_bytes() const { return arena_bytes() - layout.shared.of_others(); }
+  [[nodiscard]] int64_t arena_share_bytes() const {
+    return arena_bytes() - layout.shared.of_others(Space::device);
+  }
   [[nodiscard]] int64_t process_share_bytes() const {
     return process_peak_bytes() - layout.shared.of_others();
   }

@@ -43,6 +43,7 @@ struct Case {
   Sharding cut = {};                             // of several devices
   std::optional<OffloadParts> offload = {};      // that are stated
   Effort effort = Effort::usual;
+  NodeCopy copy = {};  // of frozen weights
 };
 
 ModelSpec model_of(const Case& c) {
@@ -125,6 +126,7 @@ PlanRequest request_for(const Case& c) {
   // Ops of this size would all take the overhead of one.
   request.target.device.rates.op_overhead = 1e-9;
   request.target.own_memory = c.own_memory;
+  request.target.layout.node_copy = c.copy;
   if (c.launches) {
     request.target.device.backend = Backend::gpu;
     request.target.device.launch_seconds = 2e-6;
@@ -563,7 +565,20 @@ INSTANTIATE_TEST_SUITE_P(
               .layers = 5,
               .effective = 12,
               .budgets = 150,
-              .cut = by(2)}})),
+              .cut = by(2)},
+         Case{.name = "homes_of_lora_on_two_cards_with_one_copy",
+              .method = Method::lora,
+              .layers = 3,
+              .effective = 4,
+              .micro = 2,
+              .targets = {Space::host},
+              .own_memory = true,
+              .length = 96,
+              .budgets = 150,
+              .in_part = true,
+              .recompute = RecomputePoint::none,
+              .cut = by(2),
+              .copy = {2, Space::host}}})),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

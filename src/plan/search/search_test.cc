@@ -123,6 +123,44 @@ TEST(DepthModel, counts_shares_of_what_processes_have_once) {
     }
 }
 
+// Of cards with memory of their own, and of emulated ones, whose memory is the host's.
+TEST(DepthModel, counts_shares_of_what_processes_of_cards_have_once_on_the_host) {
+  constexpr int64_t kLayers = 13;
+  for (const bool own_memory : {true, false})
+    for (const int64_t moved : {int64_t{0}, int64_t{5}, PartTarget::kEveryBlock}) {
+      PlanRequest request = request_for(kLayers, true);
+      request.workload.experiment.ranks = 3;
+      request.target.device.reaches_host = false;
+      request.target.targets = {Space::host};
+      request.target.layout.node_copy = {3, Space::host};
+      request.target.own_memory = own_memory;
+      request.target.budget.sharing = 3;
+      Variant variant;
+      variant.offload.weights.on_host = moved;
+      const Plan plan = plan_variant(request, variant);
+      const SharedFront& shared = plan.layout.shared;
+      EXPECT_EQ(shared.bytes_in(Space::host) > 0, moved > 0);
+      EXPECT_EQ(shared.of_others(Space::device), 0);
+      EXPECT_NEAR(static_cast<double>(3 * shared.share), static_cast<double>(shared.bytes), 3 * 4096);
+      KnownPrograms known(request.workload.experiment, request.target.device, {}, nullptr, false,
+                          request.target.layout.node_copy);
+      const Usage usage = moved == 5 ? measure(known, variant) : estimate(known, variant);
+      EXPECT_EQ(usage.of(Space::device), plan.layout.lower_bound_bytes());
+      EXPECT_EQ(usage.of(Space::host), plan.host_arena_bytes() - shared.of_others());
+      EXPECT_EQ(candidate_of(plan).host_bytes, usage.of(Space::host) + usage.program_bytes);
+      EXPECT_EQ(candidate_of(plan).arena_bytes, plan.arena_bytes());
+      EXPECT_EQ(plan.node_bytes(), 3 * plan.process_peak_bytes() - (moved > 0 ? 2 * shared.bytes : 0));
+      EXPECT_EQ(plan.process_peak_bytes() - plan.process_share_bytes(), shared.of_others());
+      PlanRequest apart = request;
+      apart.target.layout = {};
+      const Plan own = plan_variant(apart, variant);
+      EXPECT_EQ(plan.data_bytes() + shared.bytes - own.data_bytes(),
+                plan.host_arena_bytes() - own.host_arena_bytes());
+      EXPECT_GE(plan.host_peak_bytes(), own.host_bytes());
+      EXPECT_EQ(plan.host_bytes() < own.host_bytes(), moved > 0);
+    }
+}
+
 TEST(DepthModel, is_the_bound_of_programs_with_offload_too) {
   constexpr int64_t kLayers = 13;
   const auto disk = Space::disk;
@@ -844,7 +882,7 @@ TEST(Search, looks_between_points_that_wait_for_transfers_and_points_that_comput
     };
     std::vector<One> all;
     for (const Variant& variant : search.all()) {
-      const Usage usage = estimate(known, variant);
+      const Usage usage = moved == 5 ? measure(known, variant) : estimate(known, variant);
       all.push_back({variant, usage.of(Space::device), usage.seconds});
     }
     std::ranges::sort(all, {}, &One::bytes);

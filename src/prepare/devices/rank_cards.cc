@@ -212,6 +212,24 @@ RankCards cards_of_started(const LoadedRecipe& loaded, RunRanks& ranks, bool res
   return apart ? *apart : cards_of_ranks(loaded, ranks.watch()->ranks_here(), resumes);
 }
 
+// Cards of each machine are of one kind; of several machines they need not be. `mine` is null without one.
+void require_one_kind(RunRanks& ranks, const Gpu* mine) {
+  if (ranks.watch()->nodes() == 1) return;
+  const int rank = ranks.group().rank();
+  const std::vector<std::string> kinds =
+      gather_texts(ranks.group(), mine == nullptr ? "" : devices::kind_of(*mine));
+  const std::vector<std::string> words = gather_texts(
+      ranks.group(), mine == nullptr ? formatted("rank {} has none", rank) : words_of(rank, *mine));
+  ranks.together([&] {
+    for (size_t other = 1; other < kinds.size(); ++other)
+      if (kinds[other] != kinds.front())
+        throw UsageError(formatted(
+            "devices: {}, and on another machine {}: the processes of a run need cards of one kind; start them on "
+            "machines with such cards, or compute without (--device cpu)",
+            words.front(), words[other]));
+  });
+}
+
 }  // namespace
 
 std::string give_cards_to_ranks(const LoadedRecipe& loaded, int64_t here, bool resumes) {
@@ -224,15 +242,20 @@ std::string give_cards_to_ranks(const LoadedRecipe& loaded, int64_t here, bool r
 TakenCard take_card_of_rank(const LoadedRecipe& loaded, RunRanks& ranks, bool resumes) {
   const Watch& watch = *ranks.watch();
   const RankCards cards = cards_of_started(loaded, ranks, resumes);
-  if (cards.uuids.empty()) {
+  const std::string mine = ranks.together([&]() -> std::string {
+    if (cards.uuids.empty()) return "";
+    if (std::ssize(cards.uuids) < watch.ranks_here())
+      throw UsageError(formatted("devices: {} cards are named for {} processes of this machine",
+                                 cards.uuids.size(), watch.ranks_here()));
+    return cards.uuids[static_cast<size_t>(watch.place_here())];
+  });
+  require_one_kind(ranks, mine.empty() ? nullptr : own_cards().find(mine));
+  if (mine.empty()) {
     const bool has_cards = loaded.recipe.device == DeviceChoice::automatic && !loaded.recipe.memory.gpu &&
                            !own_cards().gpus.empty();
     return {.is_card = false, .device = has_cards ? "cpu" : "", .line = cards.line};
   }
-  if (std::ssize(cards.uuids) < watch.ranks_here())
-    throw UsageError(formatted("devices: {} cards are named for {} processes of this machine",
-                               cards.uuids.size(), watch.ranks_here()));
-  keep_only_card(cards.uuids[static_cast<size_t>(watch.place_here())]);
+  keep_only_card(mine);
   return {.is_card = true, .device = "cuda", .line = cards.line};
 }
 

@@ -18,6 +18,10 @@ ShardStage stage_of_tier(const std::string& tier) {
   return tier == "deepspeed" || tier == "stage2_offload" ? ShardStage::gradients : ShardStage::weights;
 }
 
+bool has_own_memory(const Recipe& recipe) {
+  return recipe.is_of_card() || recipe.device == DeviceChoice::emulated;
+}
+
 // The key that says what is divided, as a recipe has it.
 std::string stated_stage(const Recipe& recipe, ShardStage stage) {
   return tier_divides(recipe)
@@ -64,22 +68,21 @@ int64_t devices_of_node(const Recipe& recipe, int64_t nodes, int64_t on_node) {
 }
 
 int64_t node_ranks(const Recipe& recipe, const PlannedMachine& machine) {
-  const bool on_cpus =
-      !recipe.is_of_card() && recipe.device != DeviceChoice::emulated;  // a card has memory of its own
-  if (recipe.devices == 1 || !recipe.memory.node_copy || !on_cpus) return 1;
+  if (recipe.devices == 1 || !recipe.memory.node_copy) return 1;
   return devices_of_node(recipe, machine.nodes, machine.on_node);
 }
 
 std::string needs_no_division(const Recipe& recipe, const PlannedMachine& machine) {
+  if (has_own_memory(recipe)) return "";  // what a device holds is there once for each
   if (recipe.method.type == MethodType::full || recipe.devices == 1) return "";
   if (node_ranks(recipe, machine) < recipe.devices) return "";
   return "the frozen weights are in memory once for all processes (memory.node_copy)";
 }
 
 void take_node_copy(const Recipe& recipe, const PlannedMachine& machine, PlanRequest& request) {
-  if (request.target.device.backend != Backend::cpu) return;  // a card has memory of its own
   Experiment& experiment = request.workload.experiment;
-  request.target.layout.node_copy.processes = node_ranks(recipe, machine);
+  request.target.layout.node_copy = {node_ranks(recipe, machine),
+                                     has_own_memory(recipe) ? Space::host : Space::device};
   const std::string whole = needs_no_division(recipe, machine);
   if (experiment.optimizer.shard != ShardStage::weights || whole.empty()) return;
   experiment.optimizer.shard = ShardStage::gradients;

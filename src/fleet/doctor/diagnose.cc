@@ -15,7 +15,17 @@ constexpr int64_t kCluster = 2000;  // lines
 constexpr int64_t kVictimReach = 12;  // lines from the first line of the kernel's pair to the second
 
 bool is_memory(Sign sign) { return sign < Sign::killed; }
-bool is_generic(const Message& message) { return message.row->name.starts_with("python."); }
+// Grades messages of another failure: 2 names the error itself, 1 a library's call that failed, 0 that something did.
+int specifics(const Message& message) {
+  constexpr std::array<std::string_view, 5> kOfLibraries = {"nccl.invalid_usage", "nccl.internal", "nccl.any",
+                                                            "gloo.any", "cuda.any"};
+  const std::string_view name = message.row->name;
+  if (name.starts_with("python.") || name.starts_with("child.")) return 0;
+  return std::ranges::find(kOfLibraries, name) != kOfLibraries.end() ? 1 : 2;
+}
+bool is_generic(const Message& message) { return specifics(message) < 2; }
+// A program that reports another one which failed.
+bool is_of_child(const Message& message) { return message.row->name.starts_with("child."); }
 // An error that speaks of memory, of which nothing else is known.
 bool is_vague(const Message& message) {
   return message.row->name == "any.out_of_memory" || message.row->name == "cxx.names_memory";
@@ -90,13 +100,15 @@ const Message* first_unclear(const Evidence& evidence) {
   return vague;
 }
 
-// The failure of another kind that ended the run: a specific one before Python's general ones.
+// The failure of another kind that ended the run: the first specific one, else the last general one.
 const Message* other_failure(const Evidence& evidence) {
   const Message* best = nullptr;
   for (const Message& message : evidence.messages) {
     if (message.row->sign != Sign::other_failure) continue;
-    if (best == nullptr || (is_generic(*best) && !is_generic(message)) ||
-        (is_generic(*best) && is_generic(message)))
+    const bool of_child = is_of_child(message);
+    const bool replaces =
+        specifics(message) == 0 && (!of_child || (best != nullptr && best->line == message.line));
+    if (best == nullptr || specifics(*best) < specifics(message) || (specifics(*best) == 0 && replaces))
       best = &message;
   }
   return best;
@@ -104,9 +116,10 @@ const Message* other_failure(const Evidence& evidence) {
 
 // A launcher ends the others when one was killed, and lists them first at times; those that wait for it report that first.
 bool is_sent_to_others(const Message& message) {
-  constexpr std::array<std::string_view, 6> kOthers = {"exit.sigterm", "exit.143",     "nccl.closed",
-                                                       "nccl.remote",  "nccl.timeout", "nccl.aborted"};
-  return std::ranges::find(kOthers, message.row->name) != kOthers.end();
+  constexpr std::array<std::string_view, 10> kOthers = {
+      "exit.sigterm", "exit.143",    "nccl.closed",  "nccl.remote",  "nccl.timeout",
+      "nccl.aborted", "gloo.closed", "gloo.timeout", "store.closed", "nccl.stuck"};
+  return is_of_child(message) || std::ranges::find(kOthers, message.row->name) != kOthers.end();
 }
 
 bool ends_the_job(const Message& message) {

@@ -44,7 +44,7 @@ struct MessageRow {
   std::string_view words;        // its meaning, for people; of a place: "in the backward pass"
   std::string_view needs = {};   // an expression over the line before the anchor, which must match
   bool one_line = false;         // expressions see the anchor's line only
-  std::string_view remedy = {};  // of another failure: what to do next
+  std::string_view remedy = {};  // what to do first, where the cause alone does not say it
 };
 
 // Each family's rows, in files of its name.
@@ -56,6 +56,7 @@ std::vector<MessageRow> host_messages();
 std::vector<MessageRow> kernel_messages();
 std::vector<MessageRow> scheduler_messages();  // Slurm, Kubernetes, Ray, exit codes
 std::vector<MessageRow> ranks_messages();      // NCCL, MPI, several processes of one run
+std::vector<MessageRow> fault_messages();      // crashes, disks, devices that fail
 std::vector<MessageRow> other_messages();      // failures of other kinds, and warnings
 std::vector<MessageRow> place_messages();
 std::vector<MessageRow> shape_messages();

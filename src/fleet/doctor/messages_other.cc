@@ -45,7 +45,7 @@ std::vector<MessageRow> other_messages() {
               "the loss scale ran out: gradients are not finite"),
       failure("disk.full", "No space left on device",
               R"(^ No space left on device (?! .{0,4}? : \s* '? /dev/shm/ ))", "the disk is full",
-              R"((?: Errno 28 \] | error: | Error: | : | \( os error 28 \) ) \s* $)"),
+              R"((?: Errno 28 \] | error: | Error: | : | \( os error 28 \) ) ['"]? \s* $)"),
       failure("disk.quota", "Disk quota exceeded", "", "the disk quota is used up",
               R"((?: Errno 122 \] | rror: | : ) \s* $)"),
       failure("files.too_many", "Too many open files", "", "too many files are open (ulimit -n)",
@@ -55,8 +55,6 @@ std::vector<MessageRow> other_messages() {
       failure("signal.segfault", "Segmentation fault", "",
               "a crash: memory was used that is not there, not too much of it",
               R"((?: ^ | : | \) | error | [0-9] ) \s* $)"),
-      failure("exit.139", "139", R"(^ 139 (?= [^0-9.] | $ ))", "a crash (segmentation fault)",
-              R"([Ee]xit(?:ed)? \s* (?: with )? \s* (?: code | status ) :? \s* $)"),
       failure("exit.sigsegv", "SIGSEGV", "", "a crash (segmentation fault)",
               R"((?: Signal 11 \( | Signals\. | died with < .* ) $)"),
       failure("exit.sigterm", "Signal 15 (SIGTERM)", "", "ended from outside by SIGTERM"),
@@ -169,7 +167,7 @@ const std::vector<MessageRow>& all_messages() {
     std::vector<MessageRow> rows;
     for (const auto& family : {torch_messages(), device_messages(), engine_messages(), framework_messages(),
                                host_messages(), kernel_messages(), scheduler_messages(), ranks_messages(),
-                               other_messages(), place_messages(), shape_messages()})
+                               fault_messages(), other_messages(), place_messages(), shape_messages()})
       rows.insert(rows.end(), family.begin(), family.end());
     for (const std::string_view anchor : {"step", "Step", "iteration"})
       rows.push_back({"", Sign::step, anchor, {}, {}, {}});

@@ -53,6 +53,86 @@ void add_nccl(Failures& failures) {
                R"((?: error .* | Error .* ) $)");
 }
 
+void add_nccl_more(Failures& failures) {
+  constexpr std::string_view kDebug =
+      "run it again with NCCL_DEBUG=WARN: the line behind NCCL WARN says what failed";
+  failures.add(
+      "nccl.invalid_usage", "invalid usage", "",
+      "NCCL was asked for what it does not do: mostly two ranks have one GPU, or there are fewer GPUs than "
+      "processes",
+      "start no more processes than GPUs, each with its own (torch.cuda.set_device(LOCAL_RANK)); "
+      "NCCL_DEBUG=WARN names the argument",
+      R"((?: NCCL | nccl ) .{0,200} $)");
+  failures.add(
+      "nccl.internal", "ncclInternalError", "",
+      "NCCL failed within itself: mostly one rank has another version, or a driver or network that it cannot use",
+      "use one version of NCCL on all machines, and run it again with NCCL_DEBUG=WARN: the line behind NCCL "
+      "WARN says what failed");
+  failures.add(
+      "nccl.cuda", "Cuda failure", R"(^ Cuda failure [0-9]* \s* '? (?! out of memory ))",
+      "a call of CUDA failed within NCCL",
+      "where it is about peers or access between devices: NCCL_P2P_DISABLE=1 takes another way, and shows "
+      "whether that is why",
+      R"(NCCL WARN $)");
+  for (const std::string_view anchor :
+       {"NCCL option is not turned on", "Distributed package doesn't have NCCL", "NCCL is not available"})
+    failures.add("nccl.not_built", anchor, "", "this build has no NCCL",
+                 "install the build of the program for GPUs, or take the backend gloo");
+  failures.add("nccl.any", "NCCL error", R"(^ NCCL error (?: in )? :)", "a call of NCCL failed", kDebug);
+  for (const std::string_view anchor :
+       {"Heartbeat monitor timed out", "watchdog got stuck for", "NCCL monitor thread timeout"})
+    failures.add(
+        "nccl.stuck", anchor, "",
+        "a rank hangs in a call of CUDA or NCCL, or holds Python's lock, so its watchdog ended it",
+        "py-spy dump --pid PID shows where a rank stands; look for the rank whose log ends first, and for a "
+        "collective operation that not all ranks call");
+}
+
+// The sockets by which ranks find each other: torch's store and rendezvous, gloo's pairs.
+void add_sockets(Failures& failures) {
+  constexpr std::string_view kMeet =
+      "start all processes, with the same address and port (--rdzv-endpoint, MASTER_ADDR, MASTER_PORT) and the same "
+      "number of them, and try the port from the others: nc -vz ADDRESS PORT";
+  constexpr std::string_view kLate =
+      "not all processes came to the place where they meet, or the first one went away";
+  constexpr std::string_view kPort =
+      "end what still listens there (`ss -ltnp` names it), or take another port: torchrun --master-port 29511, or "
+      "--standalone on one machine";
+  constexpr std::string_view kGone = "look for the rank whose log ends first, and why it does";
+  failures.add("port.in_use", "ddress already in use", "", "another process listens on the port", kPort,
+               R"((?: rror: | rror : | 98 \] | EADDRINUSE, message: ) \s* [aA] $)");
+  failures.add("port.in_use", "failed to listen on any local network address", "",
+               "another process listens on the port", kPort);
+  failures.add("rendezvous.clients", "waiting for clients", "", kLate, kMeet, R"(Timed out after .{1,20} $)");
+  failures.add("rendezvous.connect", "The client socket has timed out after", "", kLate, kMeet);
+  failures.add("rendezvous.connect", "The client socket has failed to connect to any network address of", "",
+               kLate, kMeet);
+  for (const std::string_view anchor :
+       {"RendezvousConnectionError", "RendezvousTimeoutError", "RendezvousClosedError", "DistStoreError"})
+    failures.add("rendezvous.failed", anchor, "", kLate, kMeet, R"((?: \. | ^ | Error ) $)");
+  failures.add("rendezvous.failed", "DistNetworkError",
+               R"(^ DistNetworkError (?! : .{0,20} failed to listen ))", kLate, kMeet, R"((?: \. | ^ ) $)");
+  failures.add("store.closed", "recv, got 0 bytes", "", "the process with the store, rank 0, went away",
+               kGone);
+  failures.add(
+      "gloo.connect", "Gloo connectFullMesh failed", "",
+      "gloo could not connect all ranks: names that mean 127.0.0.1, or several networks",
+      "name the network that all machines share (GLOO_SOCKET_IFNAME=eth0; `ip addr` lists them), and have no "
+      "line 127.0.1.1 for the machine's own name in /etc/hosts");
+  failures.add("gloo.connect", "ss1.ss_family == ss2.ss_family", "",
+               "one rank of gloo has an address of IPv4, another one of IPv6",
+               "name the network that all machines share: GLOO_SOCKET_IFNAME=eth0 (`ip addr` lists them)");
+  failures.add("gloo.any", "gloo/transport/", "",
+               "a socket of gloo failed: a network, or another rank that is gone", kGone);
+  failures.add("gloo.closed", "onnection closed by peer", "", "another rank of gloo went away", kGone,
+               R"(gloo .{0,120} $)");
+  failures.add("gloo.closed", "Connection reset by peer", "", "another rank of gloo went away", kGone,
+               R"(gloo .{0,160} $)");
+  failures.add("gloo.timeout", "operation to complete", "",
+               "a collective operation of gloo timed out: another rank is late or gone", kGone,
+               R"(Timed out waiting {milliseconds:count} ms for (?: recv | send ) $)");
+}
+
 void add_mpi(Failures& failures) {
   constexpr std::string_view kDaemons =
       "try `ssh NODE true` and `ssh NODE which orted` from the first machine; name the network that all share: "
@@ -118,6 +198,8 @@ void add_own(Failures& failures) {
 std::vector<MessageRow> ranks_messages() {
   Failures failures;
   add_nccl(failures);
+  add_nccl_more(failures);
+  add_sockets(failures);
   add_mpi(failures);
   add_own(failures);
   failures.rows.push_back(

@@ -210,8 +210,11 @@ void library_steps(Steps& steps) {
   steps.push_back({"halve the micro-batch and double the accumulation: if that helps, it was memory"});
 }
 
-void other_steps(const Message& message, Steps& steps) {
-  if (!message.row->remedy.empty()) steps.push_back({std::string(message.row->remedy)});
+// Returns true if the message has a step of its own.
+bool add_remedy(const Diagnosis& diagnosis, Steps& steps) {
+  const std::string_view remedy = diagnosis.message->row->remedy;
+  if (!remedy.empty()) steps.push_back({std::string(remedy)});
+  return !remedy.empty();
 }
 
 void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
@@ -238,6 +241,7 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"serve a shorter length (max_model_len)", 0, false, ""});
       return;
     case Cause::pinned_host:
+      if (add_remedy(diagnosis, steps)) return;
       steps.push_back({"pin less: pin_memory=False, fewer loader processes, a smaller prefetch"});
       steps.push_back({"raise the limit on locked memory (ulimit -l) where one is set"});
       return;
@@ -257,6 +261,7 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"the lines below the refusal name what would fit", 0, true, ""});
       return;
     case Cause::killed:
+      if (add_remedy(diagnosis, steps)) return;
       steps.push_back(
           {"see who killed it: `dmesg -T | grep -i -A1 'killed process'`, memory.events of its control "
            "group, `sacct -j JOB -o State,MaxRSS`"});
@@ -265,7 +270,8 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
     case Cause::library_unclear:
       return library_steps(steps);
     case Cause::other_failure:
-      return other_steps(*diagnosis.message, steps);
+      add_remedy(diagnosis, steps);
+      return;
     case Cause::none:
       return;
   }

@@ -156,6 +156,24 @@ class OtherToolsTest(unittest.TestCase):
             self.assertTrue(report["mapped"], name)
             self.assertTrue(all(line["reason"] for line in report["no_effect"]), name)
 
+    def test_of_two_trainings_a_line_names_one_and_half_an_epoch_is_half_its_steps(self):
+        script = SAMPLES / "scripts" / "two.sh"
+        done = run("plan", script, "--memory", "1GiB")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("starts 2 trainings (lines 4, 5)", done.stderr)
+        rows = len((SAMPLES / "data" / "facts.jsonl").read_text().splitlines())
+        for line, rate, batch in ((4, 1e-3, 4), (5, 1e-4, 2)):
+            recipe = json.loads(run("recipe", f"{script}:{line}", "--json").stdout)["recipe"]
+            self.assertEqual((recipe["optimizer"]["lr"], recipe["batch"]["effective"]), (rate, batch))
+            self.assertEqual(recipe["schedule"]["epochs"], 0.5)
+            planned = json.loads(run("plan", f"{script}:{line}", "--json", "--memory", "1GiB").stdout)["run"]
+            an_epoch = -(-rows // batch)
+            self.assertEqual((planned["epochs"], planned["steps"]), (0.5, -(-an_epoch // 2)))
+            output = self.folder / str(line)
+            done = run("train", f"{script}:{line}", "--set", f"output={output}", "--set", "init=random", "--set", "memory=1GiB")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads((output / "run.json").read_text())["steps"], planned["steps"])
+
     def test_samples_train(self):
         for name in EXPECTED:
             output = self.folder / name

@@ -675,11 +675,11 @@ Resolved with_length(const Resolved& resolved, int64_t threads, const DataSetup*
 
 int64_t total_steps(const Recipe& recipe, DataSource& train, int64_t threads) {
   if (recipe.schedule.max_steps) return *recipe.schedule.max_steps;
-  const int64_t epochs = recipe.schedule.epochs;
+  const double epochs = recipe.schedule.epochs;
   if (train.loader.packing || train.loader.joined)
     return count_packed_steps(train.dataset, train.rows, train.encoder, train.loader, epochs, threads);
   const RowOrder order(train.dataset.units(), train.rows, train.loader.order);
-  return epochs * ceil_div(order.rows(), train.loader.effective);
+  return steps_of_epochs(epochs, ceil_div(order.rows(), train.loader.effective));
 }
 
 }  // namespace plimsoll

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "data/batch/statistics.h"
 #include "prepare/setup.h"
 
 namespace plimsoll {
@@ -68,7 +69,7 @@ std::optional<RunSteps> run_steps(const Recipe& recipe, const DataSetup* data,
     if (data->eval) run.eval_rows = data->eval->rows.size();
   }
   run.epochs = recipe.schedule.max_steps ? 0 : recipe.schedule.epochs;
-  run.steps = recipe.schedule.max_steps.value_or(an_epoch * recipe.schedule.epochs);
+  run.steps = recipe.schedule.max_steps.value_or(steps_of_epochs(recipe.schedule.epochs, an_epoch));
   const int64_t epochs = rows ? ceil_div(run.steps, an_epoch) : 0;
   if (run.eval_rows > 0) run.evaluations = evaluations_of(recipe.eval.every, run.steps, epochs);
   return run;

@@ -395,7 +395,14 @@ std::vector<Option> step_options() {
           [](const Warmup& warmup) { return print(warmup); })),
       experiment(number("schedule.min_ratio", FIELD(schedule.min_ratio), {0, 1},
                         "final learning rate as a share of lr (cosine, linear)")),
-      experiment(integer("schedule.epochs", FIELD(schedule.epochs), kCount, "passes over the training data")),
+      experiment(make(
+          "schedule.epochs", FIELD(schedule.epochs), "a number above 0",
+          "passes over the training data; 0.5: half of its steps",
+          [](const Node& node, Folder) {
+            const auto epochs = read_number(node, {0, 1e9});
+            return epochs && *epochs > 0 ? epochs : std::nullopt;
+          },
+          [](double epochs) { return print_count(epochs); })),
       experiment(make(
           "schedule.max_steps", FIELD(schedule.max_steps), "null or a whole number from 1",
           "stop after this many optimizer steps; overrides epochs",

@@ -202,7 +202,7 @@ struct Recipe {
     ScheduleName name = ScheduleName::cosine;
     Warmup warmup;
     double min_ratio = 0.0;
-    int64_t epochs = 1;
+    double epochs = 1;  // a part of one: 0.5
     std::optional<int64_t> max_steps;
     friend bool operator==(const Schedule&, const Schedule&) = default;
   };

@@ -247,6 +247,10 @@ std::optional<std::vector<std::string>> read_names(const Node& node) {
   return names;
 }
 
+Json print_count(double count) {
+  return std::floor(count) == count ? Json(std::llround(count)) : Json(count);
+}
+
 Json print_auto(int64_t value) { return value == kAuto ? Json("auto") : Json(value); }
 
 Json print_percent(double percent) { return yaml_number(percent) + "%"; }

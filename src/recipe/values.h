@@ -44,6 +44,7 @@ std::optional<std::vector<TrainSource>> read_sources(const Node& node, const std
 std::optional<std::vector<std::string>> read_names(const Node& node);
 
 Json print_auto(int64_t value);  // "auto" for kAuto
+Json print_count(double count);  // 3, and 0.5
 Json print_percent(double percent);
 Json print_bytes(int64_t bytes);  // "8GiB" where that is exact
 Json print(const MemoryLimit& limit);

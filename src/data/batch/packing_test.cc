@@ -159,8 +159,13 @@ TEST(Packing, resuming_at_any_step_goes_on_as_if_it_had_not_stopped) {
     for (size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again[i].ids, whole[stop + 1 + i].ids);
   }
   Dataset dataset = open_texts(path);
-  EXPECT_EQ(count_packed_steps(dataset, RowSubset::all(100), text_encoder(16), options, 2),
-            static_cast<int64_t>(whole.size()));
+  const auto counted = [&](double epochs) {
+    return count_packed_steps(dataset, RowSubset::all(100), text_encoder(16), options, epochs);
+  };
+  EXPECT_EQ(counted(2), static_cast<int64_t>(whole.size()));
+  const int64_t first = counted(1), second = counted(2) - first;
+  EXPECT_EQ(counted(0.5), (first + 1) / 2) << "a part of an epoch is rounded up";
+  EXPECT_EQ(counted(1.25), first + (second + 3) / 4);
 }
 
 ExampleEncoder uncut_encoder(int64_t max_length) {

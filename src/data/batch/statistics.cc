@@ -1,6 +1,7 @@
 #include "data/batch/statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -198,30 +199,47 @@ void refuse_short_texts(const std::string& name, const SampleRules& samples) {
                 name, format_count(samples.max_length)));
 }
 
+int64_t steps_of_epochs(double epochs, int64_t an_epoch) {
+  return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(an_epoch)));
+}
+
+namespace {
+
+int64_t joined_steps(const RowOrder& order, const std::vector<int32_t>& lengths, int64_t max_length,
+                     int64_t effective) {
+  int64_t tokens = 0;
+  for (int64_t index = 0; index < order.rows(); ++index)
+    tokens += lengths[static_cast<size_t>(order.at(index).row)];
+  return ceil_div(tokens / max_length, effective);
+}
+
+int64_t filled_steps(const RowOrder& order, const std::vector<int32_t>& lengths, Packer& packer) {
+  int64_t steps = 1;  // the last one, which may hold rows without targets alone
+  packer.clear();
+  for (int64_t index = 0; index < order.rows(); ++index) {
+    const int64_t length = lengths[static_cast<size_t>(order.at(index).row)];
+    if (length == 0 || packer.place(length) >= 0) continue;
+    ++steps;
+    packer.clear();
+    packer.place(length);
+  }
+  return steps;
+}
+
+}  // namespace
+
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
-                           const LoaderOptions& options, int64_t epochs, int64_t threads) {
+                           const LoaderOptions& options, double epochs, int64_t threads) {
   const std::vector<int32_t> lengths = row_lengths(dataset, subset, encoder, threads);
   RowOrder order(dataset.units(), subset, options.order);
   Packer packer(options.effective, sequence_shape(options, encoder.samples()));
   int64_t steps = 0;
-  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+  for (int64_t epoch = 0; static_cast<double>(epoch) < epochs; ++epoch) {
     order.start_epoch(epoch);
-    if (options.joined) {
-      int64_t tokens = 0;
-      for (int64_t index = 0; index < order.rows(); ++index)
-        tokens += lengths[static_cast<size_t>(order.at(index).row)];
-      steps += ceil_div(tokens / encoder.samples().max_length, options.effective);
-      continue;
-    }
-    packer.clear();
-    for (int64_t index = 0; index < order.rows(); ++index) {
-      const int64_t length = lengths[static_cast<size_t>(order.at(index).row)];
-      if (length == 0 || packer.place(length) >= 0) continue;
-      ++steps;
-      packer.clear();
-      packer.place(length);
-    }
-    ++steps;  // the last one, which may hold rows without targets alone
+    const int64_t all = options.joined
+                            ? joined_steps(order, lengths, encoder.samples().max_length, options.effective)
+                            : filled_steps(order, lengths, packer);
+    steps += steps_of_epochs(std::min(1.0, epochs - static_cast<double>(epoch)), all);
   }
   return steps;
 }

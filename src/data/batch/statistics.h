@@ -78,9 +78,12 @@ RowSubset rows_that_fit(Dataset& dataset, const RowSubset& subset, const Example
 // Throws the UsageError for texts that fill no sequence of data.packing: joined.
 [[noreturn]] void refuse_short_texts(const std::string& name, const SampleRules& samples);
 
-// Optimizer steps of so many epochs with packing, found by encoding every row once: while it counts, a row
-// takes 4 bytes of memory.
+// Optimizer steps of so many epochs, each of so many steps: a part of an epoch is rounded up, as transformers does.
+int64_t steps_of_epochs(double epochs, int64_t an_epoch);
+
+// The same with packing, where epochs differ, found by encoding every row once: while it counts, a row takes 4 bytes
+// of memory.
 int64_t count_packed_steps(Dataset& dataset, const RowSubset& subset, const ExampleEncoder& encoder,
-                           const LoaderOptions& options, int64_t epochs, int64_t threads = 1);
+                           const LoaderOptions& options, double epochs, int64_t threads = 1);
 
 }  // namespace plimsoll

@@ -310,7 +310,8 @@ nlohmann::ordered_json run_json(const Plan& plan) {
   if (!plan.request.workload.run) return nullptr;
   const RunSteps& run = *plan.request.workload.run;
   return {{"steps", run.steps},
-          {"epochs", run.epochs},
+          {"epochs", std::floor(run.epochs) == run.epochs ? nlohmann::ordered_json(std::llround(run.epochs))
+                                                          : nlohmann::ordered_json(run.epochs)},
           {"estimated", run.estimated},
           {"seconds", plan.run_seconds()},
           {"evaluations", run.evaluations},

@@ -92,7 +92,7 @@ std::string scratch_words(const DataSummary& data);
 // The steps of a run, and what is in one of them on average. Without rows every sequence counts as full.
 struct RunSteps {
   int64_t steps = 0;
-  int64_t epochs = 0;      // 0: the steps were stated
+  double epochs = 0;       // 0: the steps were stated
   bool estimated = false;  // from a sample of the rows
   double tokens = 0;       // of a step; 0: no rows are known
   double rows = 0;

@@ -59,8 +59,10 @@ std::string run_words(const Plan& plan) {
                      duration_words(kThousand * plan.seconds_per_step));
   std::string text = formatted("{}{}{} in about {}", run->estimated ? "about " : "", format_count(run->steps),
                                run->steps == 1 ? " step" : " steps", duration_words(plan.run_seconds()));
+  const bool is_whole = std::floor(run->epochs) == run->epochs;
   if (run->epochs > 0 && plan.request.workload.data)
-    text += formatted(" ({}{}{} rows)", format_count(run->epochs),
+    text += formatted(" ({}{}{} rows)",
+                      is_whole ? format_count(std::llround(run->epochs)) : format_number("%.6g", run->epochs),
                       run->epochs == 1 ? " epoch of " : " epochs of ",
                       format_count(plan.request.workload.data->rows));
   return text;

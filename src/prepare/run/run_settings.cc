@@ -1,5 +1,7 @@
 #include "prepare/run/run_settings.h"
 
+#include <cmath>
+
 #include "prepare/resume.h"
 #include "recipe/effective.h"
 #include "runs/fingerprint.h"
@@ -43,7 +45,7 @@ RunSettings::RunSettings(const Recipe& from)
       stop(from.stop),
       shuffle(from.data.shuffle),
       has_max_steps(from.schedule.max_steps.has_value()),
-      epochs(from.schedule.epochs),
+      epochs(static_cast<int64_t>(std::ceil(from.schedule.epochs))),
       tensorboard(from.log.tensorboard),
       labels(from.classify.labels),
       max_length(from.data.max_length) {}

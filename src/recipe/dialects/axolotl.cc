@@ -250,6 +250,35 @@ DataSet read_entry(const Layer& layer, const Node& entry) {
   return set;
 }
 
+// A stream's texts as pretraining_dataset names them (utils/data/sft.py, prompt_strategies/pretrain.py): each is a row
+// that ends with its token; those beyond sequence_len become windows that overlap, which do not exist here.
+DataSet read_text_stream(const Layer& layer, const Node& entry) {
+  DataSet set;
+  set.format = "text";
+  set.columns["text"] = "text";
+  set.keys = {{"data.bos", "true"}, {"data.truncation", "refuse"}};
+  if (entry.kind == Node::Kind::scalar) {
+    find_files(layer, entry, entry.text, "train", "", set);
+    return set;
+  }
+  refuse_unknown(entry,
+                 {"path", "name", "split", "text_column", "type", "trust_remote_code", "data_files", "skip"},
+                 "pretraining_dataset");
+  if (const std::string type = text_of(entry, "type", "pretrain"); type != "pretrain")
+    refuse(formatted("'pretraining_dataset.type': '{}' does not exist here; pretrain does", excerpt(type)));
+  set.columns["text"] = text_of(entry, "text_column", "text");
+  const std::string path = text_of(entry, "path");
+  if (path.empty()) refuse("pretraining_dataset: an entry has no path");
+  const Node* files = find_node(entry, "data_files");
+  if (files != nullptr && !is_off(*files) && is_loader(path))
+    list_files(layer, *files, text_of(entry, "split", "train"), set);
+  else
+    find_files(layer, entry, path, text_of(entry, "split", "train"), text_of(entry, "name"), set);
+  if (const Node* skip = find_node(entry, "skip"); skip != nullptr && !is_off(*skip))
+    set.rows = skip->text + ":";
+  return set;
+}
+
 bool names_sharegpt(const Node& list) {
   return std::any_of(list.items.begin(), list.items.end(),
                      [](const Node& entry) { return text_of(entry, "type").starts_with("sharegpt"); });
@@ -267,8 +296,44 @@ std::vector<DataSet> read_axolotl(const Layer& layer, const Node& list) {
   return sets;
 }
 
+std::vector<DataSet> read_axolotl_stream(const Layer& layer, const Node& given) {
+  if (given.kind != Node::Kind::list) return {read_text_stream(layer, given)};
+  if (given.items.size() != 1) refuse("axolotl reads the first data set alone; keep that one");
+  return {read_text_stream(layer, given.items.front())};
+}
+
+namespace {
+
+// A stream needs whole texts packed apart; axolotl's other form joins texts that see each other.
+void combine_stream(Layer& layer) {
+  const Said* stream = layer.part("@stream");
+  const Said* apart = layer.part("@stream_apart");
+  const bool streams = stream != nullptr && !is_off(stream->value);
+  if (layer.says({"@stream"}) && !streams) layer.ignore(*stream, "nothing is given", true);
+  if (layer.says({"@stream_apart"}) && !(streams && apart->value.text == "false"))
+    layer.ignore(*apart, "packed texts never see each other here");
+  const Node* packing = layer.given("data.packing");
+  if (!streams || !(layer.says({"@stream", "@stream_apart"}) || packing != nullptr)) return;
+  const bool packs = packing != nullptr ? packing->is_word("true") : layer.before().data.packing;
+  if (!packs)
+    layer.refuse_until_later(
+        *stream,
+        "texts that are joined with others, which they see, do not exist here; with --set "
+        "sample_packing=true they are packed apart",
+        "data.packing");
+  else if (apart != nullptr && apart->value.text == "false")
+    layer.refuse_until_later(*apart, "packed texts that see each other do not exist here", "data.packing");
+  layer.note(
+      "stream",
+      "pretraining_dataset is read as a data set whose texts come in an order of this program's own; axolotl "
+      "shuffles a stream within a buffer");
+}
+
+}  // namespace
+
 void combine_axolotl(Layer& layer) {
   if (layer.tool() != Tool::axolotl) return;
+  combine_stream(layer);
   const Said* chat = layer.part("@chat_template");
   if (layer.says({"@chat_template"}) && layer.given("data.template") == nullptr)
     layer.ignore(*chat, "read for rows of the type chat_template");

@@ -23,6 +23,7 @@ struct DataSet {
 // Throw UsageError for what does not exist here.
 std::vector<DataSet> read_llama_factory(const Layer& layer, const Said& names);
 std::vector<DataSet> read_axolotl(const Layer& layer, const Node& list);
+std::vector<DataSet> read_axolotl_stream(const Layer& layer, const Node& given);
 std::vector<DataSet> read_torchtune(const Layer& layer, const Node& component);
 std::vector<DataSet> read_trl(const Layer& layer, const Said& name, std::string_view split);
 // `part` is a word of the split's name: train, or test.

@@ -241,6 +241,9 @@ void combine_data(Layer& layer) {
   try_emit(layer, "@dataset", "data.train", named);
   try_emit(layer, "@eval_dataset", "data.eval", named);
   try_emit(layer, "@datasets", "data.train", listed);
+  if (const Said* stream = layer.part("@stream"); stream != nullptr && !is_off(stream->value))
+    try_emit(layer, "@stream", "data.train",
+             [&](const Said& said) { return read_axolotl_stream(layer, said.value); });
   try_emit(layer, "@test_datasets", "data.eval", listed);
   try_emit(layer, "@component", "data.train", component);
   try_emit(layer, "@val_component", "data.eval", component);

@@ -657,5 +657,67 @@ TEST_F(RealFiles, unknown_keys_that_are_off_are_noted_unless_a_word_of_training_
     EXPECT_THAT(error_of(kTrl + key + ": false\n"), HasSubstr("unknown key '" + key + "'"));
 }
 
+TEST_F(RealFiles, parts_of_an_epoch_are_kept) {
+  EXPECT_DOUBLE_EQ(recipe(kTrl + "num_train_epochs: 0.5\n").schedule.epochs, 0.5);
+  EXPECT_DOUBLE_EQ(recipe(kAxolotlRun + "num_epochs: 1.5\n").schedule.epochs, 1.5);
+  EXPECT_DOUBLE_EQ(recipe(kTrl + "num_train_epochs: 3.0\n").schedule.epochs, 3.0);
+  const Recipe limited = recipe(kTrl + "num_train_epochs: 0.5\nmax_steps: 20\n");
+  EXPECT_EQ(limited.schedule.max_steps, 20);
+  EXPECT_EQ(recipe(kTrl + "num_train_epochs: 0\nmax_steps: 20\n").schedule.max_steps, 20);
+  EXPECT_THAT(error_of(kTrl + "num_train_epochs: 0\n"), HasSubstr("expected a number of epochs"));
+  EXPECT_DOUBLE_EQ(
+      recipe(kAxolotlRun + "num_epochs: 0.5\nval_set_size: 0.1\nevals_per_epoch: 4\n").eval.every.percent, 50)
+      << "of all steps, which are half an epoch";
+}
+
+TEST_F(RealFiles, a_stream_of_texts_is_a_data_set_whose_texts_are_packed_apart) {
+  const std::string stream =
+      kAxolotlRun +
+      "max_steps: 10\nsequence_len: 64\npretraining_dataset:\n  - path: a.jsonl\n    type: pretrain\n";
+  const Recipe read = recipe(stream + "    text_column: body\n    skip: 100\nsample_packing: true\n");
+  ASSERT_EQ(read.data.train.size(), 1U);
+  EXPECT_EQ(read.data.format, RowFormat::text);
+  EXPECT_EQ(read.data.columns.at("text"), "body");
+  EXPECT_TRUE(read.data.packing);
+  EXPECT_FALSE(read.data.joined) << "no text sees another";
+  EXPECT_EQ(read.data.truncation, Truncation::refuse) << "axolotl cuts it into windows that overlap";
+  EXPECT_EQ(read.data.train.front().rows, parse_row_range("100:"));
+  EXPECT_EQ(
+      recipe(kAxolotlRun + "max_steps: 10\npretraining_dataset: a.jsonl\nsample_packing: true\n").data.format,
+      RowFormat::text);
+  EXPECT_THAT(error_of(stream), HasSubstr("sample_packing=true"));
+  EXPECT_THAT(error_of(stream + "sample_packing: true\npretrain_multipack_attn: false\n"),
+              HasSubstr("pretrain_multipack_attn: packed texts that see each other"));
+  EXPECT_THAT(error_of(stream + "  - path: b.jsonl\nsample_packing: true\n"),
+              HasSubstr("the first data set alone"));
+  EXPECT_THAT(error_of(kAxolotlRun +
+                       "pretraining_dataset: [{path: a.jsonl, type: pygmalion}]\nsample_packing: true\n"),
+              HasSubstr("'pygmalion' does not exist here"));
+}
+
+TEST_F(RealFiles, a_script_s_sections_may_name_their_model_as_axolotl_does) {
+  const Recipe read = recipe(
+      "base_model: m\nlora: {r: 4, alpha: 8}\ndata: {train_file: a.jsonl, max_seq_length: 64}\n"
+      "training: {per_device_train_batch_size: 2, gradient_accumulation_steps: 8, num_train_epochs: 2,\n"
+      "  learning_rate: 2.0e-4, warmup_ratio: 0.03}\n");
+  EXPECT_EQ(read.batch.effective, 16);
+  EXPECT_EQ(read.method.r, 4);
+  EXPECT_EQ(read.data.max_length, 64);
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 2e-4);
+  EXPECT_EQ(read.save.keep, kKeepAll) << "transformers' default, not axolotl's 4";
+}
+
+TEST_F(RealFiles, extras_that_are_off_are_noted_and_scripts_have_words_of_their_own) {
+  EXPECT_THAT(notes(load(kTrl + "use_ia3: false\nuse_focal_loss: false\n")),
+              AllOf(Contains("use_ia3: false"), Contains("use_focal_loss: false")));
+  EXPECT_THAT(error_of(kTrl + "use_ia3: true\n"), HasSubstr("another kind than LoRA's"));
+  EXPECT_THAT(error_of(kTrl + "use_chat_template: false\n"), HasSubstr("unknown key 'use_chat_template'"));
+  EXPECT_THAT(error_of(kTrl + "template_name: qwen\n"), HasSubstr("data.template names a template"));
+  EXPECT_THAT(error_of(kTrl + "truncation_side: left\n"), HasSubstr("at their beginning"));
+  const std::string factory = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: a.jsonl\n";
+  EXPECT_EQ(recipe(factory + "sft_packing: false\ndev_ratio: 0.1\n").data.eval.kind, EvalSource::Kind::share);
+  EXPECT_DOUBLE_EQ(recipe(factory + "neft_alpha: 5\n").method.neftune_alpha, 5);
+}
+
 }  // namespace
 }  // namespace plimsoll

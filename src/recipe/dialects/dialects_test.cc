@@ -422,15 +422,12 @@ TEST_F(Dialects, keys_that_say_nothing_more_are_noted) {
   EXPECT_THAT(error_of(kTorchtune + "exp: a\n"), HasSubstr("unknown key 'exp'"));
 }
 
-TEST_F(Dialects, a_part_of_an_epoch_is_answered_with_steps) {
+TEST_F(Dialects, a_part_of_an_epoch_may_be_changed) {
   const std::string base = "model_name_or_path: m\nstage: sft\n";
-  EXPECT_THAT(error_of(base + "num_train_epochs: 1.5\n"),
-              HasSubstr("--set schedule.epochs=2 --set schedule.max_steps=N"));
   EXPECT_EQ(
       recipe(base + "num_train_epochs: 1.5\n", {"schedule.epochs=2", "schedule.max_steps=9"}).schedule.epochs,
       2);
-  EXPECT_EQ(recipe(base + "num_train_epochs: 3.0\n").schedule.epochs, 3);
-  EXPECT_EQ(recipe(base + "num_train_epochs: 1.5\nmax_steps: 10\n").schedule.epochs, 2);
+  EXPECT_EQ(recipe(base + "num_train_epochs: 3.0\n", {"num_train_epochs=0.25"}).schedule.epochs, 0.25);
 }
 
 TEST_F(Dialects, columns_of_tools_are_read_and_those_of_systems_are_named) {

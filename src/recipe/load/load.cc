@@ -191,8 +191,10 @@ std::string shown_file(const std::string& file) {
 }
 
 // The recipe that a script's command names, and the command's own keys.
-std::vector<std::pair<Node, Source>> layers_of(const std::string& file) {
-  RecipeText read = read_recipe_text(file);
+std::vector<std::pair<Node, Source>> layers_of(const std::string& given) {
+  const NamedTraining named = named_training(given);
+  const std::string& file = named.file;
+  RecipeText read = read_recipe_text(named);
   const std::string shown = shown_file(file);
   if (!read.training) return {{std::move(read.root), {shown, true, fs::absolute(file).parent_path()}}};
   const ShellTraining& training = *read.training;

@@ -12,6 +12,7 @@ namespace plimsoll {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 
 class ShellScripts : public testing::Test {
@@ -177,6 +178,52 @@ TEST_F(ShellScripts, a_script_of_several_trainings_or_none_is_refused) {
               HasSubstr("is a script that starts no training"));
 }
 
+TEST_F(ShellScripts, one_of_several_trainings_is_named_by_its_line) {
+  const std::string two =
+      "OUT=runs\npython a.py --lr 1e-3 --model m\npython b.py --lr 1e-4 --output_dir $OUT/b \\\n  --model m\n";
+  EXPECT_THAT(error_of(two), AllOf(HasSubstr("(lines 2, 3)"), HasSubstr("plimsoll plan SCRIPT:2")));
+  const auto named = [&](const std::string& line) {
+    return load_recipe((folder_ / "scripts/run.sh").string() + ":" + line, {}).recipe;
+  };
+  EXPECT_DOUBLE_EQ(named("2").optimizer.lr, 1e-3);
+  EXPECT_DOUBLE_EQ(named("3").optimizer.lr, 1e-4);
+  EXPECT_THAT(named("3").output.value_or(""), HasSubstr("runs/b")) << "with the script's variables";
+  for (const std::string line : {"1", "4", "0", "x"}) EXPECT_THROW((void)named(line), UsageError) << line;
+  write("scripts/plain.yaml", "model: m\n");
+  EXPECT_THROW((void)load_recipe((folder_ / "scripts/plain.yaml").string() + ":1", {}), UsageError);
+}
+
+TEST_F(ShellScripts, a_script_that_names_another_loss_is_refused_until_its_task_is_said) {
+  const std::string keys = " --model_name_or_path m --learning_rate 1e-5 --num_train_epochs 1\n";
+  EXPECT_THAT(error_of("python src/sft_kl_2.py" + keys),
+              HasSubstr("trains with another loss by its name (kl)"));
+  EXPECT_EQ(recipe("python src/sft_kl_2.py" + keys, {"task=sft"}).task, Task::sft);
+  EXPECT_EQ(recipe("python src/sft_clean.py" + keys).task, Task::sft);
+  EXPECT_THAT(error_of("python train_dpo.py" + keys), HasSubstr("(dpo)"));
+  EXPECT_EQ(recipe("python train_dpo.py --beta 0.1" + keys).task, Task::dpo) << "its keys say so";
+}
+
+TEST_F(ShellScripts, defaults_behind_a_colon_are_known) {
+  const std::string run =
+      ": ${LR:=3e-5} ${ROWS:=4}\n: \"${LR:=1e-1}\"\npython t.py --model m --lr $LR --batch_size $ROWS\n";
+  EXPECT_DOUBLE_EQ(recipe(run).optimizer.lr, 3e-5);
+  EXPECT_EQ(recipe(run).batch.micro, 4);
+  EXPECT_DOUBLE_EQ(recipe("LR=2e-5\n" + run).optimizer.lr, 2e-5) << "it is set already";
+}
+
+TEST_F(ShellScripts, functions_that_are_never_called_start_nothing) {
+  const std::string functions =
+      "small() {\n  python a.py --lr 1e-3 --model m\n}\nfunction large {\n  python a.py --lr 1e-4 --model m\n}\n"
+      "function other () { python a.py --lr 1e-5 --model m; }\nmain() {\n  large\n}\n";
+  EXPECT_DOUBLE_EQ(recipe(functions + "small\n").optimizer.lr, 1e-3);
+  EXPECT_DOUBLE_EQ(recipe(functions + "if true; then\n  main \"$@\"\nfi\n").optimizer.lr, 1e-4);
+  EXPECT_DOUBLE_EQ(recipe(functions + "other\n").optimizer.lr, 1e-5);
+  EXPECT_THAT(error_of(functions + "small\nmain\n"), HasSubstr("starts 2 trainings (lines 2, 5)"));
+  EXPECT_THAT(error_of(functions + "\"$1\"\n"), HasSubstr("starts 3 trainings"));
+  EXPECT_DOUBLE_EQ(recipe("train() {\n  python a.py --lr 1e-3 --model m\n}\n").optimizer.lr, 1e-3)
+      << "a file of functions for others";
+}
+
 TEST_F(ShellScripts, trainings_by_the_same_recipe_in_branches_are_one) {
   write("q.yaml", "model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\nlearning_rate: 1e-4\n");
   const std::string branches =
@@ -222,6 +269,12 @@ TEST_F(ShellScripts, lengths_of_prompts_and_answers_add_up_in_medicalgpt_s_scrip
   EXPECT_EQ(loaded.recipe.data.max_length, 150);
   EXPECT_THAT(loaded.other_tools.notes.at("lengths"), HasSubstr("cut together"));
   EXPECT_EQ(recipe("python train.py" + rest).task, Task::seq2seq);
+  const Recipe pairs = recipe("python dpo_training.py --use_peft True --target_modules all" + rest);
+  EXPECT_EQ(pairs.task, Task::dpo);
+  EXPECT_EQ(pairs.data.max_length, 150);
+  EXPECT_TRUE(pairs.method.targets.empty()) << "all linear layers";
+  EXPECT_EQ(recipe("python orpo_training.py" + rest).dpo.loss, PreferenceLoss::orpo);
+  EXPECT_EQ(recipe("python reward_modeling.py" + rest).task, Task::reward);
   const LoadedRecipe adapted =
       load("torchrun --nproc_per_node 2 supervised_finetuning.py --use_peft True --lora_rank 4" + rest);
   EXPECT_TRUE(adapted.other_tools.of_scripts);

@@ -4,6 +4,8 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <map>
+#include <set>
 
 #include "base/format.h"
 #include "base/strings.h"
@@ -103,6 +105,74 @@ class Branches {
   std::string condition_;
 };
 
+// Functions, and which of them call others. A training in a function counts if the script calls that, or if it calls
+// none at all, as files of functions for others do.
+class Functions {
+ public:
+  // Follows definitions and braces. Returns true if the command only begins or ends a function.
+  bool take(ShellCommand& command) {
+    if (command.words.empty()) return true;
+    std::string first = plain_text(command.words.front());
+    if (command.defines || first == "function") {
+      if (first == "function" && command.words.size() > 1) first = plain_text(command.words[1]);
+      pending_ = first;
+      if (command.words.size() > 2 && plain_text(command.words.back()) == "{") open();
+      return true;
+    }
+    if (first == "{") {
+      open();
+      command.words.erase(command.words.begin());
+    } else if (first == "}") {
+      if (depth_ == begun_) inside_.clear();
+      depth_ = std::max(0, depth_ - 1);
+    }
+    return false;
+  }
+  // The function that the script is in; "" outside of all.
+  [[nodiscard]] const std::string& inside() const { return inside_; }
+  // A command whose name only the shell knows may call any of them.
+  void note_call(const std::string& word) {
+    calls_[inside_].insert(word);
+    may_call_any_ = may_call_any_ || is_unresolved(word);
+  }
+  [[nodiscard]] bool is_run(const std::string& function) const {
+    return function.empty() || may_call_any_ || called_from("", function, 0) || !calls_any();
+  }
+
+ private:
+  static constexpr int kDeepest = 8;
+
+  void open() {
+    ++depth_;
+    if (pending_.empty()) return;
+    names_.insert(pending_);
+    if (inside_.empty()) {
+      inside_ = pending_;
+      begun_ = depth_;
+    }
+    pending_.clear();
+  }
+  [[nodiscard]] bool called_from(const std::string& caller, const std::string& function, int depth) const {
+    const auto calls = calls_.find(caller);
+    if (calls == calls_.end() || depth > kDeepest) return false;
+    return calls->second.contains(function) ||
+           std::ranges::any_of(calls->second, [&](const std::string& one) {
+             return one != caller && names_.contains(one) && called_from(one, function, depth + 1);
+           });
+  }
+  [[nodiscard]] bool calls_any() const {
+    const auto calls = calls_.find("");
+    return calls != calls_.end() &&
+           std::ranges::any_of(calls->second, [&](const std::string& one) { return names_.contains(one); });
+  }
+
+  std::string pending_, inside_;
+  int depth_ = 0, begun_ = 0;
+  bool may_call_any_ = false;
+  std::set<std::string> names_;
+  std::map<std::string, std::set<std::string>> calls_;
+};
+
 // for NAME in A B C: the value where there is one alone.
 void read_loop(const ShellCommand& command, ShellVariables& variables) {
   if (command.words.size() < 3 || plain_text(command.words[0]) != "for") return;
@@ -114,6 +184,21 @@ void read_loop(const ShellCommand& command, ShellVariables& variables) {
     variables.set(name, values);
   else
     variables.forget(name);
+}
+
+// : ${NAME:=value}, which sets what has no value.
+bool read_defaults(const ShellCommand& command, ShellVariables& variables) {
+  if (command.words.size() < 2 || plain_text(command.words.front()) != ":") return false;
+  for (size_t i = 1; i < command.words.size(); ++i) {
+    const std::string text = plain_text(command.words[i]);
+    const size_t equals = text.find('=');
+    if (!text.starts_with("${") || equals == std::string::npos) continue;
+    const std::string name = text.substr(2, equals - 2 - (text[equals - 1] == ':' ? 1 : 0));
+    const auto known = variables.value(name);
+    if (name.empty() || !std::ranges::all_of(name, is_name_char) || (known && !known->empty())) continue;
+    variables.set(name, variables.expand(command.words[i]));
+  }
+  return true;
 }
 
 std::string name_of(const ShellWord& assignment) {
@@ -177,20 +262,57 @@ bool is_shell_script(std::string_view text, std::string_view name) {
           first.find("python") == std::string_view::npos);
 }
 
-ShellTraining read_shell_training(std::string_view text) {
-  check_text(text);
+namespace {
+
+struct Found {
+  ShellTraining training;
+  std::string function;
+};
+
+// The trainings that a script starts, without those of functions that it never calls.
+std::vector<ShellTraining> all_trainings(std::string_view text) {
   ShellVariables variables;
   read_slurm(text, variables);
   Branches branches;
-  std::vector<ShellTraining> found;
+  Functions functions;
+  std::vector<Found> found;
   for (ShellCommand& command : read_shell_commands(text)) {
+    if (functions.take(command)) continue;
     branches.take(command);
     if (branches.is_never_run()) continue;
     read_loop(command, variables);
+    if (read_defaults(command, variables)) continue;
     take_assignments(command, branches, variables);
     if (command.words.empty()) continue;
     const std::vector<LaunchWord> words = expanded(command, variables);
-    if (auto training = read_launch_command(words, variables)) found.push_back(std::move(*training));
+    if (!words.empty()) functions.note_call(words.front().text);
+    if (auto training = read_launch_command(words, variables))
+      found.push_back({std::move(*training), functions.inside()});
+  }
+  std::erase_if(found, [&](const Found& one) { return !functions.is_run(one.function); });
+  std::vector<ShellTraining> trainings;
+  for (Found& one : found) trainings.push_back(std::move(one.training));
+  return trainings;
+}
+
+[[noreturn]] void refuse_several(const std::vector<ShellTraining>& found, int at, const char* why) {
+  std::vector<std::string> lines;
+  for (const ShellTraining& one : found) lines.push_back(std::to_string(one.line));
+  throw DocumentError(
+      at, formatted("is a script that starts {}{} trainings (lines {}): name one by its line, as in "
+                    "`plimsoll plan SCRIPT:{}`",
+                    why, found.size(), join(lines, ", "), lines.front()));
+}
+
+}  // namespace
+
+ShellTraining read_shell_training(std::string_view text, std::optional<int> line) {
+  check_text(text);
+  std::vector<ShellTraining> found = all_trainings(text);
+  if (line && !found.empty()) {
+    const auto named = std::ranges::find(found, *line, &ShellTraining::line);
+    if (named == found.end()) refuse_several(found, *line, "no training here, and ");
+    return std::move(*named);
   }
   if (found.empty())
     throw DocumentError(
@@ -202,15 +324,7 @@ ShellTraining read_shell_training(std::string_view text) {
       found.size() == 1 || std::all_of(found.begin(), found.end(), [&](const ShellTraining& one) {
         return start_the_same(found.front(), one);
       });
-  if (!is_one) {
-    std::vector<std::string> lines;
-    for (const ShellTraining& one : found) lines.push_back(std::to_string(one.line));
-    throw DocumentError(
-        found[1].line,
-        formatted("is a script that starts {} trainings (lines {}): copy one of them, with the variables it "
-                  "uses, into a file of its own",
-                  found.size(), join(lines, ", ")));
-  }
+  if (!is_one) refuse_several(found, found[1].line, "");
   return std::move(found.front());
 }
 

@@ -2,6 +2,7 @@
 // Python.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,7 +23,8 @@ struct ShellTraining {
 // Returns true if a file is a shell script, by its name or its first line.
 bool is_shell_script(std::string_view text, std::string_view name);
 
-// Throws DocumentError where a script starts no training, or more than one.
-ShellTraining read_shell_training(std::string_view text);
+// Throws DocumentError where a script starts no training, or more than one of which no line is named. With a line the
+// training that begins there.
+ShellTraining read_shell_training(std::string_view text, std::optional<int> line = {});
 
 }  // namespace plimsoll

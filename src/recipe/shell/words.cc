@@ -69,6 +69,7 @@ class Lexer {
       return;
     }
     if (c == '\n') return newline();
+    if (c == '(' && begins_definition()) return end_definition();
     if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
       take();
       return array_open_ ? end_word() : end_command();  // inside an array: no shell takes it
@@ -78,6 +79,21 @@ class Lexer {
       return end_word();
     }
     add(take(), Quote::none);
+  }
+
+  // NAME() and function NAME(), as the first words of a command.
+  [[nodiscard]] bool begins_definition() const {
+    const size_t close = text_.find_first_not_of(" \t", at_ + 1);
+    const size_t words = command_.words.size() + (in_word_ ? 1 : 0);
+    return !array_open_ && (words == 1 || words == 2) && close < text_.size() && text_[close] == ')' &&
+           (words == 1 || plain_text(command_.words.front()) == "function");
+  }
+
+  void end_definition() {
+    at_ = text_.find(')', at_) + 1;
+    end_word();
+    command_.defines = true;
+    end_command();
   }
 
   void newline() {

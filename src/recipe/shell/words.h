@@ -22,6 +22,7 @@ struct ShellWord {
 
 struct ShellCommand {
   std::vector<ShellWord> words;
+  bool defines = false;  // NAME(): a function, whose body follows
 };
 
 // Comments, redirections and texts behind << are left out.

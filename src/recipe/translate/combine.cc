@@ -1,6 +1,8 @@
 #include "recipe/translate/combine.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cmath>
 
 #include "base/error.h"
@@ -10,6 +12,7 @@
 #include "recipe/option.h"
 #include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
+#include "recipe/values.h"
 
 namespace plimsoll {
 namespace {
@@ -110,7 +113,9 @@ void combine_targets(Layer& layer) {
   }
   if (all != nullptr && targets == nullptr) layer.ignore(*all, "off, as here", true);
   if (targets != nullptr) {
-    const bool is_peft = layer.tool() == Tool::axolotl || layer.tool() == Tool::trl;
+    // PEFT knows no module of that name; a script of one's own that takes the word means all of them by it.
+    const bool is_peft =
+        layer.tool() == Tool::axolotl || (layer.tool() == Tool::trl && own_script(layer).empty());
     for (const Node& name : targets->value.items) {
       if (name.text == "all" && is_peft)
         return layer.refuse(*targets, "no module is called 'all'; all-linear means all of them");
@@ -369,6 +374,39 @@ void combine_answers_only(Layer& layer) {
              present({completion, assistant}));
 }
 
+// The loss of a script of one's own that names another one is not known.
+void refuse_other_losses(Layer& layer) {
+  constexpr std::array<std::string_view, 14> kLosses = {"distill", "distillation", "dpo",  "grpo", "kd",
+                                                        "kl",      "kto",          "orpo", "ppo",  "reward",
+                                                        "rl",      "rlhf",         "rloo", "simpo"};
+  const std::string script = own_script(layer);
+  if (script.empty() || !layer.says({kProgramPart}) || layer.given("task") != nullptr) return;
+  std::string words = in_small_letters(script);
+  std::ranges::replace_if(
+      words, [](unsigned char c) { return std::isalnum(c) == 0; }, ' ');
+  for (const std::string& word : split(words, ' '))
+    if (std::ranges::find(kLosses, word) != kLosses.end())
+      return layer.refuse_until_later(
+          *layer.part(kProgramPart),
+          formatted(
+              "{} trains with another loss by its name ({}), which the command does not describe; --set task=sft "
+              "trains on its rows alone, task=dpo and task=reward on preferences",
+              script, word),
+          "task");
+}
+
+// A script of one's own has templates of its own; its command has a name alone.
+void combine_script_template(Layer& layer) {
+  const Said* name = layer.part("@script_template");
+  if (!layer.says({"@script_template"})) return;
+  if (own_script(layer).empty())
+    layer.refuse_until_later(*name, "is a key of scripts of one's own; data.template names a template here",
+                             "data.template");
+  else
+    layer.ignore(*name,
+                 "how a script of one's own words its rows; data.template and data.format say it here");
+}
+
 // The version of a model, and a tokenizer of another folder, go with the model's name.
 void combine_model(Layer& layer) {
   const Said* revision = layer.part("@revision");
@@ -395,24 +433,15 @@ void combine_model(Layer& layer) {
       "model");
 }
 
-// Whole epochs; for a part of one only a number of steps can be given here.
+// Epochs, also a part of one: 0.5.
 void combine_epochs(Layer& layer) {
   if (!layer.says({"@epochs"})) return;
   const Said* epochs = layer.part("@epochs");
   const auto count = read_foreign_number(epochs->value);
-  if (!count) return layer.refuse(*epochs, "expected a number of epochs");
   const Node* steps = layer.given("schedule.max_steps");  // what ends the run, whatever epochs are
   const bool is_limited = steps != nullptr && read_foreign_number(*steps).value_or(0.0) > 0.0;
-  const double whole = is_limited ? std::max(std::ceil(*count), 1.0) : *count;
-  if (std::floor(whole) == whole)
-    return layer.emit("schedule.epochs", std::to_string(static_cast<int64_t>(whole)), {epochs});
-  layer.refuse_until_later(
-      *epochs,
-      formatted(
-          "a part of an epoch does not exist here; a number of steps does: --set schedule.epochs={} --set "
-          "schedule.max_steps=N",
-          static_cast<int64_t>(std::ceil(*count))),
-      "schedule.epochs");
+  if (!count || (*count <= 0.0 && !is_limited)) return layer.refuse(*epochs, "expected a number of epochs");
+  layer.emit("schedule.epochs", to_yaml(print_count(*count > 0.0 ? *count : 1.0)), {epochs});
 }
 
 // A seed for the order of rows has no effect if it is that of all else (transformers: 42 unless given).
@@ -450,7 +479,9 @@ void combine(Layer& layer) {
   combine_epochs(layer);  // keys by epochs need them
   combine_data_seed(layer);
   combine_model(layer);
+  combine_script_template(layer);
   combine_preference(layer);  // the data sets ask for the task
+  refuse_other_losses(layer);
   combine_method(layer);
   if (layer.is_recipe()) fill_tool_method(layer);  // the precision needs the method
   combine_targets(layer);

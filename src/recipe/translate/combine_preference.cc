@@ -91,8 +91,29 @@ void combine_reward_model(Layer& layer) {
     layer.refuse(*labels, "classes have names here: task: classify with classify.labels");
 }
 
+// MedicalGPT's scripts, each with one sequence for a prompt and its answer.
+struct KnownScript {
+  std::string_view begin, task, loss;
+};
+constexpr std::array<KnownScript, 4> kMedicalGpt = {{{"supervised_finetuning", "sft", ""},
+                                                     {"dpo_training", "dpo", ""},
+                                                     {"orpo_training", "dpo", "orpo"},
+                                                     {"reward_modeling", "reward", ""}}};
+
+const KnownScript* known_script(const Layer& layer) {
+  const std::string name = own_script(layer);
+  const auto known =
+      std::ranges::find_if(kMedicalGpt, [&](const KnownScript& one) { return name.starts_with(one.begin); });
+  return known == kMedicalGpt.end() ? nullptr : &*known;
+}
+
 // Arguments of transformers' example scripts: run_glue.py, run_summarization.py, run_translation.py.
 void combine_scripts(Layer& layer) {
+  const KnownScript* known = known_script(layer);
+  if (known != nullptr && known->task != "sft" && layer.says({kProgramPart})) {
+    layer.emit("task", known->task, {layer.part(kProgramPart)});
+    if (!known->loss.empty()) layer.emit("dpo.loss", known->loss, {layer.part(kProgramPart)});
+  }
   if (layer.says({"@glue"})) {
     const Said* glue = layer.part("@glue");
     layer.emit("task", "classify", {glue});
@@ -102,15 +123,16 @@ void combine_scripts(Layer& layer) {
   const Said* source = layer.part("@source_length");
   const Said* target = layer.part("@target_length");
   const auto from = present({source, target});
-  // MedicalGPT's script has one sequence, as long as both together, and decoders.
-  if (own_script(layer).starts_with("supervised_finetuning")) {
+  if (known != nullptr) {  // one sequence, as long as both together, of decoders
     const auto number = [](const Said* said, int64_t otherwise) {
       return said == nullptr ? otherwise : read_foreign_whole(said->value).value_or(otherwise);
     };
     layer.note(
         "lengths",
-        "supervised_finetuning.py cuts a prompt and its answer each to its own length; here they are cut together, "
-        "at the sum of both (data.max_length)");
+        formatted(
+            "{} has a length for a prompt and one for its answer; here they are cut together, at the sum of both "
+            "(data.max_length)",
+            own_script(layer)));
     return layer.emit("data.max_length", std::to_string(number(source, 256) + number(target, 256)), from);
   }
   // Their defaults where a script has no argument.

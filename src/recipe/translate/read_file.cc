@@ -1,6 +1,7 @@
 #include "recipe/translate/read_file.h"
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -85,13 +86,30 @@ Node read_tree(const std::string& file) {
   return read_document(text, source, is_json_name(file, text) ? read_json : read_yaml);
 }
 
-RecipeText read_recipe_text(const std::string& file) {
+NamedTraining named_training(const std::string& file) {
+  const size_t colon = file.rfind(':');
+  std::error_code unknown;
+  if (colon == std::string::npos || std::filesystem::exists(file, unknown)) return {file, {}};
+  const std::string script = file.substr(0, colon);
+  int line = 0;
+  const char* const end = file.data() + file.size();
+  const auto read = std::from_chars(file.data() + colon + 1, end, line);
+  if (read.ec != std::errc() || read.ptr != end || line < 1 || !std::filesystem::exists(script, unknown))
+    return {file, {}};
+  return {script, line};
+}
+
+RecipeText read_recipe_text(const NamedTraining& named) {
+  const std::string& file = named.file;
   const Source source = {shown_name(file), true, {}};
   const std::string text = read_text_of(file);
   RecipeText read;
+  if (named.line && !is_shell_script(text, file))
+    throw UsageError(formatted("{}: is no shell script, of which :{} could name a training by its line",
+                               source.name, *named.line));
   if (is_shell_script(text, file)) {
     try {
-      read.training = read_shell_training(text);
+      read.training = read_shell_training(text, named.line);
     } catch (const DocumentError& error) {
       throw UsageError(formatted("{}: {}", source.place(error.line), error.what()));
     }

@@ -20,7 +20,13 @@ struct RecipeText {
   Node root;
   std::optional<ShellTraining> training;
 };
-RecipeText read_recipe_text(const std::string& file);
+// `train.sh:12`: of a script that starts several trainings the one that begins in line 12.
+struct NamedTraining {
+  std::string file;
+  std::optional<int> line;
+};
+NamedTraining named_training(const std::string& file);
+RecipeText read_recipe_text(const NamedTraining& named);
 // YAML; `source` names it in errors.
 Node read_yaml_of(std::string_view text, const Source& source);
 

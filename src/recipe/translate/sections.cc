@@ -389,10 +389,13 @@ bool is_of_logs(std::string_view key) {
                      [&](std::string_view begin) { return small.starts_with(begin); });
 }
 
+bool has_training_section(const Node& root) {
+  return std::any_of(root.items.begin(), root.items.end(),
+                     [](const Node& child) { return kind_of(child) == SectionKind::training; });
+}
+
 std::optional<Node> open_sections(const Node& root, const Source& source, KeyReport& report) {
-  const bool trains = std::any_of(root.items.begin(), root.items.end(),
-                                  [](const Node& child) { return kind_of(child) == SectionKind::training; });
-  return trains ? std::optional(Opener(source, report).open(root)) : std::nullopt;
+  return has_training_section(root) ? std::optional(Opener(source, report).open(root)) : std::nullopt;
 }
 
 }  // namespace plimsoll

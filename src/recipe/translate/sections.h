@@ -14,6 +14,9 @@ namespace plimsoll {
 // has no section about the training.
 std::optional<Node> open_sections(const Node& root, const Source& source, KeyReport& report);
 
+// Returns true if a file has a section about the training.
+bool has_training_section(const Node& root);
+
 // Returns true if a key is the name of such a section.
 bool is_section(std::string_view key);
 

@@ -74,6 +74,13 @@ void keep_last_of_each(Node& root, Layer& layer) {
   root.items = std::move(kept);
 }
 
+// A script's file that names its model as axolotl does, and whose sections hold what axolotl has without any.
+bool is_in_sections(const Node& root) {
+  return has_training_section(root) &&
+         !holds_one_of(root, {"micro_batch_size", "sequence_len", "gradient_accumulation_steps", "num_epochs",
+                              "datasets", "learning_rate"});
+}
+
 bool is_empty(const Node& node) {
   return node.kind == Node::Kind::null ||
          (node.kind == Node::Kind::scalar ? node.text.empty() : node.items.empty());
@@ -109,6 +116,18 @@ bool names_what_is_on(const std::string& key) {
   const std::string name = in_small_letters(key);
   return std::any_of(std::begin(kOn), std::end(kOn),
                      [&](std::string_view word) { return name.find(word) != std::string::npos; });
+}
+
+// `use_focal_loss: false` switches nothing off that is on here, unless it speaks of one of these.
+bool switches_off_an_extra(const std::string& key) {
+  constexpr std::string_view kOn[] = {"adapt", "amp",  "att",    "bias",  "bit",   "cache",  "chat",  "check",
+                                      "clip",  "data", "decay",  "drop",  "fp",    "grad",   "lora",  "mask",
+                                      "norm",  "pack", "peft",   "pos",   "prec",  "prompt", "quant", "rope",
+                                      "sched", "shuf", "system", "templ", "token", "train",  "warm"};
+  const std::string name = in_small_letters(key);
+  return (name.starts_with("use_") || name.starts_with("enable_")) && !names_what_is_on(name) &&
+         std::none_of(std::begin(kOn), std::end(kOn),
+                      [&](std::string_view word) { return name.find(word) != std::string::npos; });
 }
 
 // Words of axolotl's `adapter`; anything else there is a folder, as in our own recipes.
@@ -148,7 +167,8 @@ std::optional<Tool> tool_of(const Node& root) {
   if (root.kind != Node::Kind::map) return std::nullopt;
   const bool is_mixture = holds_one_of(root, {"dataset_mixture", "dataset_mixer"});
   if (is_mixture && find_node(root, "model_name_or_path") != nullptr) return Tool::trl;
-  if (find_node(root, "base_model") != nullptr) return Tool::axolotl;
+  if (find_node(root, "base_model") != nullptr)
+    return is_in_sections(root) ? std::nullopt : std::optional(Tool::axolotl);
   if (holds_component(root)) return Tool::torchtune;
   if (find_node(root, "model_name_or_path") == nullptr) return std::nullopt;
   if (holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target",
@@ -216,8 +236,8 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
                is_of_logs(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfLogs);
     } else if (layer.tool() && layer.source().has_lines && !is_theirs && !is_group(key) &&
-               find_option(key) == nullptr && read_foreign_flag(child) == false && names_no_training(key) &&
-               !names_what_is_on(key)) {
+               find_option(key) == nullptr && read_foreign_flag(child) == false && !names_what_is_on(key) &&
+               (names_no_training(key) || switches_off_an_extra(key))) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0},
                    "not known here, and off", true);
     } else if (layer.tool() == Tool::axolotl && prefix.empty() && layer.source().has_lines &&

@@ -157,6 +157,7 @@ SUITES = (
     ("data_test", under("data")),
     ("several_devices_test", ("src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),
     ("divided_gradients_test", ("src/train/gradient_sums*", "src/passes/reduce_gradients*", *under("ranks"))),
+    ("nccl_test", ("tests/fake_nccl.cc", "src/gpu/nccl*", "src/runtime/nccl_exchange*", "src/prepare/devices/rank_exchange*", *under("ranks"))),
     ("cards_as_ranks_test", ("src/train/gradient_sums*", "src/runtime/device_bytes*", *under("ranks"))),
     ("queue_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),
     ("queue_trainings_test", ("tests/queue_case.py", "src/fleet/queue/*", "src/cli/queue/*")),

@@ -197,7 +197,7 @@ Card of_other_size(Card card, int gigabytes, std::string_view text, std::string_
 }
 
 // GeForce cards reach more of the rate of 32-bit sums, which is half of what their tensor cores can do.
-bool is_halved(const Card& card) {
+bool is_halved(const Card& card) {  // GeForce: they do not reach each other either
   return card.name.starts_with("RTX") && card.name.find('A') == std::string_view::npos &&
          !card.name.starts_with("RTX PRO");
 }
@@ -358,6 +358,7 @@ DeviceDescription describe_card(const Card& card, bool driver, const MeasuredCar
   device.card_name = full_name(card);
   device.outside = outside_parts(card, driver, measured);
   device.reaches_host = false;
+  device.reaches_cards = !is_halved(card);
   if (measured != nullptr && measured->graph_node_bytes)
     device.graph_node = {*measured->graph_node_bytes, *measured->graph_node_bytes / 8, true};
   device.launch_seconds =

@@ -52,7 +52,8 @@ struct DeviceDescription {
   bool library_products = false;  // a library may compute products
   Isa isa = Isa::avx2;
   int threads = 1;
-  bool reaches_host = true;  // ops compute on host memory: nothing has to be copied from and to there
+  bool reaches_cards = false;  // of its kind in the same machine, without memory of the host between them
+  bool reaches_host = true;    // ops compute on host memory: nothing has to be copied from and to there
   DeviceRates rates;
   // Scratch bytes the backend's matmul wants for a shape, known before anything runs. The reference
   // description needs none, so that golden dumps do not depend on a machine.

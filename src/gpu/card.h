@@ -60,6 +60,8 @@ class Card {
   // The queue's further work comes after the event, which was recorded.
   virtual void wait(Queue queue, const Event& event) = 0;
   virtual void wait_on_host(const Event& event) = 0;
+  // True once what came before it has taken place. Throws what failed of that.
+  virtual bool has_come(const Event& event) = 0;
 
   // Between memory of the card and of allocate_host() or lock_host(), or within the card's.
   virtual void copy(Queue queue, std::byte* to, std::span<const std::byte> from) = 0;
@@ -70,6 +72,9 @@ class Card {
   // Kernels that `launches` launches on stream() go to the compute queue.
   virtual void run(const std::function<void()>& launches) = 0;
   [[nodiscard]] virtual Stream& stream() = 0;
+  // Calls of a library that puts its own work into the compute queue: with its cudaStream_t, at once. The emulated card
+  // calls it without one when the queue comes to it: the work has taken place when it returns.
+  virtual void run_library(const std::function<void(void* stream)>& calls) = 0;
 
   // From here to the end nothing takes place: a graph is made of what the compute queue gets, and of what
   // those get that wait for an event of it. Events that are recorded on one side of the capture are waited

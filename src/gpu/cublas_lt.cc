@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <optional>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "base/shared_library.h"
-#include "base/strings.h"
 #include "gpu/cublas_lt_abi.h"
 
 namespace plimsoll::gpu {
@@ -20,50 +17,12 @@ namespace fs = std::filesystem;
 using namespace cublas_lt;
 
 constexpr const char* kVariable = "PLIMSOLL_CUBLASLT";
-constexpr const char* kNone = "none";
 constexpr int kVersions[] = {13, 12};
 
-std::string file_name(int version) { return "libcublasLt.so." + std::to_string(version); }
-
-// Folders of Python's packages below a Python's own folder.
-void add_packages(const fs::path& prefix, std::vector<fs::path>& folders) {
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(prefix / "lib", none)) {
-    if (!entry.path().filename().string().starts_with("python3")) continue;
-    for (const char* name : {"site-packages", "dist-packages"}) folders.push_back(entry.path() / name);
-  }
-}
-
-// Pythons: the active environment's, the one that PATH finds, the system's.
-std::vector<fs::path> package_folders(const ReadVariable& variable) {
-  std::vector<fs::path> folders;
-  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
-    if (const char* prefix = variable(name); prefix != nullptr) add_packages(prefix, folders);
-  if (const char* path = variable("PATH"); path != nullptr)
-    for (const std::string& folder : split(path, ':')) {
-      std::error_code none;
-      const fs::path python = fs::path(folder) / "python3";
-      if (folder.empty() || !fs::exists(python, none)) continue;
-      add_packages(python.parent_path().parent_path(), folders);
-      add_packages(fs::canonical(python, none).parent_path().parent_path(), folders);
-      break;
-    }
-  if (const char* offloaded = variable("HOME"); offloaded != nullptr)
-    add_packages(fs::path(offloaded) / ".local", folders);
-  for (const char* prefix : {"/usr/local", "/usr"}) add_packages(prefix, folders);
-  return folders;
-}
-
-std::vector<fs::path> library_folders(const ReadVariable& variable) {
-  std::vector<fs::path> folders;
-  for (const char* name : {"CUDA_HOME", "CUDA_PATH"})
-    if (const char* offloaded = variable(name); offloaded != nullptr)
-      folders.push_back(fs::path(offloaded) / "lib64");
-  folders.emplace_back("/usr/local/cuda/lib64");
-  folders.emplace_back("/usr/local/cuda/targets/x86_64-linux/lib");
-  for (const fs::path& packages : package_folders(variable))
-    for (const char* package : {"cu13", "cublas"}) folders.push_back(packages / "nvidia" / package / "lib");
-  return folders;
+SoughtLibrary sought() {
+  SoughtLibrary library{.variable = kVariable, .names = {}, .packages = {"cu13", "cublas"}};
+  for (const int version : kVersions) library.names.push_back(formatted("libcublasLt.so.{}", version));
+  return library;
 }
 
 // The functions of an opened library; in `missing` the first that it lacks.
@@ -283,22 +242,7 @@ std::unique_ptr<ProductLibrary> open_file(const fs::path& file, std::string& rea
 }  // namespace
 
 std::vector<fs::path> cublas_lt_places(const ReadVariable& variable) {
-  if (const char* named = variable(kVariable); named != nullptr) {
-    if (std::string_view(named) == kNone) return {};
-    return {named};
-  }
-  const std::vector<fs::path> folders = library_folders(variable);
-  std::vector<fs::path> places;
-  std::error_code none;
-  for (const int version : kVersions) {
-    places.emplace_back(file_name(version));
-    for (const fs::path& folder : folders) {
-      const fs::path file = folder / file_name(version);
-      const bool is_new = std::find(places.begin(), places.end(), file) == places.end();
-      if (is_new && fs::exists(file, none)) places.push_back(file);
-    }
-  }
-  return places;
+  return library_places(sought(), variable);
 }
 
 OpenedLibrary open_cublas_lt(const ReadVariable& variable) {

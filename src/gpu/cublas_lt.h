@@ -3,20 +3,16 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "gpu/library_places.h"
 #include "gpu/product_library.h"
 
 namespace plimsoll::gpu {
 
-using ReadVariable = std::function<const char*(const char*)>;  // as std::getenv
-
-// The libraries that are tried, in order, 13 before 12: names that the loader looks up by itself, then files
-// that are there in folders of CUDA and of Python's packages. PLIMSOLL_CUBLASLT names a file, or is "none":
-// then it is all that is tried.
+// The libraries that are tried (gpu/library_places.h), 13 before 12. PLIMSOLL_CUBLASLT names a file, or is "none".
 std::vector<std::filesystem::path> cublas_lt_places(const ReadVariable& variable);
 
 // A library, or in `reason` why none was opened, beginning with what was tried. One thread uses it, with the

@@ -208,6 +208,12 @@ class CudaCard : public Card {
     check(cudaStreamWaitEvent(of(queue), gpu::of(event), 0), "a wait");
   }
   void wait_on_host(const Event& event) override { check(cudaEventSynchronize(gpu::of(event)), "a wait"); }
+  bool has_come(const Event& event) override {
+    const cudaError_t error = cudaEventQuery(gpu::of(event));
+    if (error == cudaErrorNotReady) return false;
+    check(error, "a wait");
+    return true;
+  }
 
   void copy(Queue queue, std::byte* to, std::span<const std::byte> from) override {
     check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyDefault, of(queue)), "a copy");
@@ -221,6 +227,7 @@ class CudaCard : public Card {
   }
   void run(const std::function<void()>& launches) override { launches(); }
   [[nodiscard]] Stream& stream() override { return stream_; }
+  void run_library(const std::function<void(void* stream)>& calls) override { calls(of(Queue::compute)); }
 
   // By thread: what this one must not ask during a capture (memory, a synchronisation, code that was not
   // loaded) ends it with an error instead of taking place outside of the graph, and other threads are left

@@ -157,6 +157,12 @@ void EmulatedCard::wait_on_host(const Event& event) {
   streams_.synchronise(of(event));
 }
 
+// Nothing runs unless the host waits.
+bool EmulatedCard::has_come(const Event& event) {
+  wait_on_host(event);
+  return true;
+}
+
 void EmulatedCard::copy(Queue queue, std::byte* to, std::span<const std::byte> from) {
   submit(queue, [to, from] { std::memcpy(to, from.data(), from.size()); });
 }
@@ -171,6 +177,9 @@ void EmulatedCard::call(Queue queue, const std::function<void()>& on_host) {
 }
 
 void EmulatedCard::run(const std::function<void()>& launches) { launches(); }
+void EmulatedCard::run_library(const std::function<void(void* stream)>& calls) {
+  submit(Queue::compute, [calls] { calls(nullptr); });
+}
 
 void EmulatedCard::begin_capture() { streams_.begin_capture(id(Queue::compute)); }
 std::unique_ptr<CardGraph> EmulatedCard::end_capture() {

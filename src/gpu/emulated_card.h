@@ -36,12 +36,14 @@ class EmulatedCard : public Card, private LaunchTaker {
   void record(Queue queue, Event& event) override;
   void wait(Queue queue, const Event& event) override;
   void wait_on_host(const Event& event) override;
+  bool has_come(const Event& event) override;
 
   void copy(Queue queue, std::byte* to, std::span<const std::byte> from) override;
   void fill(Queue queue, std::span<std::byte> bytes, int value) override;
   void call(Queue queue, const std::function<void()>& on_host) override;
   void run(const std::function<void()>& launches) override;
   [[nodiscard]] Stream& stream() override { return stream_; }
+  void run_library(const std::function<void(void* stream)>& calls) override;
 
   void begin_capture() override;
   std::unique_ptr<CardGraph> end_capture() override;

@@ -21,6 +21,7 @@
 #include "runs/seen_targets.h"
 #include "runtime/executor.h"
 #include "runtime/gpu_device.h"
+#include "runtime/nccl_exchange.h"
 #include "weights/low_rank_start.h"
 #include "weights/weights.h"
 
@@ -146,11 +147,16 @@ void add_ranks(const Recipe& recipe, const Experiment& experiment, const DataSet
   if (recipe.devices == 1) return;
   constexpr int64_t kMpiBytes = 32 * kMiB;  // 20 to 27 were measured
   constexpr int64_t kMpiThreads = 3;        // its own and the watch
-  int64_t bytes = kMpiBytes + OrderedSum::staging_bytes(recipe.devices);
+  constexpr int64_t kNcclThreads = 4;       // those that connect, launch and move bytes
+  const bool by_nccl = exchange_way(recipe) == ExchangeWay::nccl;
+  int64_t bytes = kMpiBytes + (by_nccl ? NcclExchange::host_bytes(recipe.devices)
+                                       : OrderedSum::staging_bytes(recipe.devices));
   if (data != nullptr && data->eval)
     bytes += ScoredRows::planned_bytes(experiment.task, data->eval->rows.size(), recipe.devices);
   needs.components.push_back({"between processes (MPI, sums)", bytes});
-  needs.extra_data_bytes += kMpiThreads * thread_stack_bytes() + 4 * kMpiBytes;
+  for (Component& part : exchange_on_host(recipe)) needs.components.push_back(std::move(part));
+  const int64_t threads = kMpiThreads + (by_nccl ? kNcclThreads : 0);
+  needs.extra_data_bytes += threads * thread_stack_bytes() + 4 * kMpiBytes;
 }
 
 }  // namespace

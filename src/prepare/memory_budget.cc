@@ -114,16 +114,18 @@ int64_t card_bytes(const MemoryLimit& limit, const Card& card) {
 void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& card, int64_t least_free,
                       Budget& budget) {
   const Recipe::Memory& memory = recipe.memory;
+  int64_t exchange = 0;
+  for (const OutsidePart& part : exchange_parts(recipe)) exchange += part.counted();
   if (!card) {
     require_card_size(memory);
-    budget.device_bytes = memory.device.bytes;
+    budget.device_bytes = memory.device.bytes - exchange;
     budget.device_source = "memory.device: " + stated_bytes(memory.device);
     return;
   }
   const PlannedCard& planned = *card;
   const int64_t all = card_bytes(memory.device, planned.card);
   const auto outside = [&](bool driver) {
-    return outside_bytes(describe_card(planned.card, driver, planned.known()));
+    return outside_bytes(describe_card(planned.card, driver, planned.known())) + exchange;
   };
   // Memory that the driver keeps cannot be had, however much is stated. Below 0 nothing fits, by as much.
   const int64_t stated = all - outside(is_whole_card(memory, planned.card));
@@ -134,9 +136,10 @@ void read_card_budget(const Recipe& recipe, const std::optional<PlannedCard>& ca
                          (is_whole_card(memory, planned.card) ? "" : ", memory.device: " + sizes) +
                          (stated > most ? " with what its driver keeps" : "");
   if (recipe.device == DeviceChoice::cuda)
-    if (const CardHere* const here = known_card_here(); here != nullptr)
-      limit_to_free(memory.device.kind != Kind::bytes,
-                    least_free > 0 ? std::min(least_free, here->free_bytes) : here->free_bytes, budget);
+    if (const CardHere* const here = known_card_here(); here != nullptr) {
+      const int64_t free = least_free > 0 ? std::min(least_free, here->free_bytes) : here->free_bytes;
+      limit_to_free(memory.device.kind != Kind::bytes, std::max<int64_t>(0, free - exchange), budget);
+    }
 }
 
 // ", divided among 3 processes", of one budget of the machine's.

@@ -45,7 +45,14 @@ void refuse_with_several_devices(const Recipe& recipe, const DataSetup* data);
 struct PlannedMachine;
 // The link between the devices of the recipe: as stated, as measured on this machine, else a guess.
 Link link_of(const Recipe& recipe, const PlannedMachine& machine, const DeviceDescription& device);
-// The target's link, with the rate of what ops send over it.
+// Several cards exchange by NCCL where memory.exchange asks for it: `auto` is the staged way until that was measured.
+ExchangeWay exchange_way(const Recipe& recipe);
+// Throws UsageError where memory.exchange is for devices that the recipe does not have.
+void refuse_exchange(const Recipe& recipe);
+// The memory that NCCL takes on a GPU, with what sums are formed in, and of a process; empty for the staged way.
+std::vector<OutsidePart> exchange_parts(const Recipe& recipe);
+std::vector<Component> exchange_on_host(const Recipe& recipe);
+// The target's link, with the rate of what ops send over it, and what cards exchange by.
 void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& target);
 
 // Returns true if memory.tier says what several devices divide: memory.shard does not.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ranks/group.h"
@@ -29,6 +30,8 @@ class ByteStore {
   [[nodiscard]] virtual size_t size() const = 0;
   virtual void read(size_t at, std::span<std::byte> to) const = 0;
   virtual void write(size_t at, std::span<const std::byte> from) const = 0;
+  // A card's memory, which that copies by itself, to memory of its own too.
+  [[nodiscard]] virtual bool is_of_card() const { return false; }
 };
 
 // Bytes in memory, or in a store that outlives this.
@@ -39,6 +42,7 @@ class RankBytes {
   explicit RankBytes(const ByteStore& store) : store_(&store) {}
 
   [[nodiscard]] size_t size() const { return store_ != nullptr ? store_->size() : memory_.size(); }
+  [[nodiscard]] bool is_of_card() const { return store_ != nullptr && store_->is_of_card(); }
   void read(size_t at, std::span<std::byte> to) const;
   void write(size_t at, std::span<const std::byte> from) const;
 
@@ -53,6 +57,33 @@ struct RankPieces {
   size_t piece = 0;
 };
 
+// It moves bytes between ranks and adds them up, in the order of its calls: the host with a group, or cards by
+// themselves. Where several ranks are asked for pieces, each has one of equal size.
+class RankExchange {
+ public:
+  virtual ~RankExchange() = default;
+  // Memory that it has on a GPU, with all that a library has for it.
+  [[nodiscard]] virtual int64_t taken_bytes() const { return 0; }
+  // Two halves, of a piece for each rank: to send from, and to receive in.
+  [[nodiscard]] virtual std::span<std::byte> bytes() = 0;
+  // Between these bytes and those of a tensor; `to` and `from` are some of bytes().
+  virtual void read(const RankBytes& tensor, size_t at, std::span<std::byte> to) = 0;
+  virtual void write(const RankBytes& tensor, size_t at, std::span<const std::byte> from) = 0;
+  virtual void clear(std::span<std::byte> bytes) = 0;
+  // As Group has them.
+  virtual void exchange(std::span<const std::byte> from, std::span<std::byte> to) = 0;
+  virtual void all_gather(std::span<std::byte> bytes) = 0;
+  // Values of each rank become their sums, of a piece's size, in the order of ranks.
+  virtual void add_up(std::span<const std::byte> pieces, DType dtype, std::byte* sums) = 0;
+  // bytes() are filled once more from here on.
+  virtual void turn() = 0;
+  // All that other ranks have a part in was called for: throws what failed of it.
+  virtual void done() = 0;
+  // Host memory that callers may use between two sums, once settle() has returned.
+  [[nodiscard]] virtual std::span<std::byte> staging() = 0;
+  virtual void settle() = 0;
+};
+
 // Values travel in their own type. Those of f32 and bf16 are added up in f32 and rounded once; f64 in f64.
 // Allocates in its constructor alone.
 class OrderedSum {
@@ -60,6 +91,7 @@ class OrderedSum {
   explicit OrderedSum(Group& group);
   // With staging_bytes() of another's memory: that of the card whose tensors are exchanged.
   OrderedSum(Group& group, std::unique_ptr<RankStaging> staging);
+  OrderedSum(Group& group, std::unique_ptr<RankExchange> exchange);
 
   // The staging that a group of so many has.
   static int64_t staging_bytes(int64_t ranks);
@@ -75,19 +107,29 @@ class OrderedSum {
   // A buffer of the caller's between two calls; empty in a group of one process.
   [[nodiscard]] std::span<std::byte> staging();
   // Returns when no copy to staging() or from it is under way.
-  void settle() { staging_->settle(); }
+  void settle() { exchange_->settle(); }
   // Bytes that this rank has sent so far.
   [[nodiscard]] int64_t sent_bytes() const { return sent_bytes_; }
+  // Memory that the exchange has on a GPU.
+  [[nodiscard]] int64_t exchange_bytes() const { return exchange_->taken_bytes(); }
 
  private:
+  // The next parts of a slice, from a place on.
+  struct Place {
+    size_t part = 0, at = 0;
+  };
   void add_slice(size_t bytes, DType dtype);
-  // The sums over ranks of received_, which has `bytes` of each.
-  void sum_received(size_t bytes, DType dtype, std::byte* sums) const;
+  // Copies the next bytes of a rank's pieces to a buffer (zeros behind the last piece's end) or from it.
+  void pack(std::span<const RankPieces> parts, Place place, size_t rank, std::byte* to);
+  void unpack(std::span<const RankPieces> parts, Place place, size_t rank, const std::byte* from);
+  template <class Visit>
+  std::pair<Place, size_t> walk(std::span<const RankPieces> parts, Place place, Visit visit) const;
 
   Group& group_;
-  std::unique_ptr<RankStaging> staging_;
+  std::unique_ptr<RankExchange> exchange_;
   std::span<std::byte> slice_;     // a piece for each rank, first its own values and then the sums
   std::span<std::byte> received_;  // the rank's piece, from each rank
+  size_t piece_ = 0;               // of these
   int64_t sent_bytes_ = 0;
 };
 

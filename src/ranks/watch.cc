@@ -38,8 +38,10 @@ constexpr int kLookEvery = 50;         // milliseconds
 constexpr int64_t kBeatLost = 5000;
 constexpr int kTimeToSpeak = 10'000;  // milliseconds that others wait for the rank that speaks
 constexpr int kTimeOfNodes = 2000;    // likewise, where it is on another node
-constexpr int kFirstWords = 40;       // of kLookEvery, in which nodes have to hear of each other
-constexpr size_t kMostSent = 1024;    // ranks of a node that others hear of
+constexpr int kTimeToEnd = 2000;      // for set_before_end()
+constexpr int kLookOften = 5;
+constexpr int kFirstWords = 40;     // of kLookEvery, in which nodes have to hear of each other
+constexpr size_t kMostSent = 1024;  // ranks of a node that others hear of
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -242,6 +244,11 @@ void Watch::set_last_words(std::function<std::string()> words) {
   words_ = std::move(words);
 }
 
+void Watch::set_before_end(std::function<void()> work) {
+  const std::lock_guard lock(words_mutex_);
+  before_end_ = std::move(work);
+}
+
 void Watch::enters() {
   slot(rank_).calls += 1;
   slot(rank_).waiting = now();
@@ -347,17 +354,34 @@ void Watch::wait_for_leader() const {
 void Watch::end_all(const Verdict& verdict) {
   for (int rank = speaker(verdict); rank != rank_; rank = speaker(verdict)) {
     const bool killed = has_ended(rank, kTimeToSpeak) && is_here(rank) && slot(rank).failed == 0;
-    if (!killed || verdict.why.empty()) _exit(verdict.code);  // else the next one speaks
+    if (!killed || verdict.why.empty()) leave(verdict.code);  // else the next one speaks
   }
-  const std::unique_lock lock(words_mutex_, std::try_to_lock);
+  std::unique_lock lock(words_mutex_, std::try_to_lock);
   const std::string words = lock.owns_lock() && words_ ? words_() : std::string();
+  if (lock.owns_lock()) lock.unlock();
   const std::string text = formatted("error: {}: all processes of the run end{}\n", verdict.why, words);
   [[maybe_unused]] const ssize_t written = write(voice_, text.data(), text.size());
   // The message is out: the end of this process is no news, and other nodes hear of one that this node alone sees.
   if (!verdict.seen_by_all) slot(verdict.silent_from).failed = verdict.code;
   slot(rank_).failed = verdict.code;
   send_to_nodes();
-  _exit(verdict.code);
+  leave(verdict.code);
+}
+
+// A library that does not come back must not hold the process.
+void Watch::leave(int code) {
+  std::function<void()> work;
+  if (const std::unique_lock lock(words_mutex_, std::try_to_lock); lock.owns_lock()) work = before_end_;
+  if (work) {
+    const auto done = std::make_shared<std::atomic<bool>>(false);
+    std::thread([work, done] {
+      work();
+      *done = true;
+    }).detach();
+    for (int waited = 0; waited < kTimeToEnd && !*done; waited += kLookOften)
+      std::this_thread::sleep_for(std::chrono::milliseconds(kLookOften));
+  }
+  _exit(code);
 }
 
 }  // namespace plimsoll

@@ -48,6 +48,9 @@ class Watch {
   // Words of what the run has and where it stands, for the message of its end.
   void set_last_words(std::function<std::string()> words);
 
+  // Work for its thread before this process ends because of another, which has a short while for it; empty: none.
+  void set_before_end(std::function<void()> work);
+
   // Around every call that waits for others.
   void enters();
   void leaves();
@@ -85,6 +88,7 @@ class Watch {
   // Returns true if its process has ended, or does so within that time.
   [[nodiscard]] bool has_ended(int rank, int milliseconds) const;
   [[noreturn]] void end_all(const Verdict& verdict);
+  [[noreturn]] void leave(int code);
   [[nodiscard]] BoardSlot& slot(int rank) const;
   [[nodiscard]] bool is_here(int rank) const {
     return node_of_[static_cast<size_t>(rank)] == node_of_[static_cast<size_t>(rank_)];
@@ -109,6 +113,7 @@ class Watch {
   std::atomic<double> silence_;
   std::mutex words_mutex_;
   std::function<std::string()> words_;
+  std::function<void()> before_end_;  // with words_mutex_ too
   std::atomic<bool> stops_ = false;
   std::thread thread_;
   std::vector<bool> heard_;  // by first rank of a node: something came from there

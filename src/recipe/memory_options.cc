@@ -213,6 +213,16 @@ Option memory_gpu() {
       [](const std::optional<std::string>& name) { return name ? Json(*name) : Json(nullptr); });
 }
 
+Option memory_exchange() {
+  return choice(
+      "memory.exchange", FIELD(memory.exchange),
+      Words<ExchangeWay>{
+          {"auto", ExchangeWay::automatic}, {"staged", ExchangeWay::staged}, {"nccl", ExchangeWay::nccl}},
+      "several GPUs: how they exchange gradients and weights; staged: through memory of the host, by MPI; "
+      "nccl: from one to the other by NVIDIA's NCCL 2.18 or later, which has to be installed; both with the "
+      "same bits; auto: staged");
+}
+
 Option memory_shard() {
   return choice(
       "memory.shard", FIELD(memory.shard),
@@ -279,6 +289,7 @@ std::vector<Option> memory_options() {
              "cache the activations of frozen layers below all trained ones on disk (memory.disk) across "
              "epochs; auto: if the run is predicted to end sooner"),
       memory_shard(),
+      memory_exchange(),
       boolean(
           "memory.node_copy", FIELD(memory.node_copy),
           "several devices: the processes of a machine hold frozen weights once, in memory that they "

@@ -16,6 +16,7 @@
 #include "passes/offload.h"
 #include "passes/recompute.h"
 #include "plan/program/graphs.h"
+#include "ranks/exchange_way.h"
 #include "recipe/row_range.h"
 #include "recipe/run_values.h"
 #include "tasks/rows.h"
@@ -222,8 +223,9 @@ struct Recipe {
     std::optional<int64_t> prefetch;                  // none means auto
     int64_t loss_chunk = kAuto;                       // tokens
     KeepFrozen keep_frozen = KeepFrozen::automatic;
-    ShardStage shard = ShardStage::automatic;  // what several devices divide
-    bool node_copy = true;                     // those of a machine have frozen weights once
+    ShardStage shard = ShardStage::automatic;       // what several devices divide
+    ExchangeWay exchange = ExchangeWay::automatic;  // of several GPUs
+    bool node_copy = true;                          // those of a machine have frozen weights once
     UseGraphs graphs = UseGraphs::automatic;
     friend bool operator==(const Memory&, const Memory&) = default;
   };

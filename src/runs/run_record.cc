@@ -62,6 +62,7 @@ Json ranks_json(const std::vector<RankRecord>& ranks) {
                     {"process_data_bytes", rank.data},
                     {"device_arena_bytes", rank.device_bytes},
                     {"shared_bytes", rank.shared_bytes},
+                    {"exchange_bytes", rank.exchange_bytes},
                     {"sent_bytes", rank.sent_bytes},
                     {"sending_seconds", rank.sending_seconds},
                     {"loaded_bytes", rank.loaded_bytes}});
@@ -70,6 +71,7 @@ Json ranks_json(const std::vector<RankRecord>& ranks) {
 
 void add_ranks(const Plan& plan, const RunRecord& record, Json& json) {
   json["ranks"] = ranks_json(record.ranks);
+  json["planned"]["exchange_bytes"] = plan.request.target.exchange_bytes;
   json["planned"]["shared_bytes"] = plan.layout.shared.bytes;
   json["planned"]["bytes_together"] = plan.bytes_together();
   json["measured"]["bytes_together"] = record.bytes_together(plan.machines());

@@ -25,11 +25,12 @@ struct BestStep {
 
 // Memory of a GPU, with all processes on it.
 struct CardBytes {
-  int64_t total = 0;    // that programs may have
-  int64_t arena = 0;    // what the driver took for it
-  int64_t beside = 0;   // the rest that is taken now: of this process, where no other is there
-  int64_t grown = 0;    // since the programs were bound
-  int64_t on_host = 0;  // what opening the device took of the host's memory
+  int64_t total = 0;     // that programs may have
+  int64_t arena = 0;     // what the driver took for it
+  int64_t beside = 0;    // the rest that is taken now: of this process, where no other is there
+  int64_t grown = 0;     // since the programs were bound
+  int64_t on_host = 0;   // what opening the device took of the host's memory
+  int64_t exchange = 0;  // of beside: for what ranks exchange by NCCL
   Device::GraphUse graphs;
 };
 
@@ -43,6 +44,7 @@ struct RunWork {
 struct RankRecord {
   int64_t peak_rss = 0, data = 0, device_bytes = 0;
   int64_t shared_bytes = 0;    // of these, that the processes of its machine have once
+  int64_t exchange_bytes = 0;  // of the card, that exchange by NCCL takes
   int64_t sent_bytes = 0;      // to others
   double sending_seconds = 0;  // in which it waited for others and for what they sent
   int64_t loaded_bytes = 0;    // of weights and states that it read for all

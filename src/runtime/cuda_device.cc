@@ -8,6 +8,7 @@
 #include "gpu/cuda_card.h"
 #include "gpu/launch_limits.h"
 #include "ops/gpu_kernel.h"
+#include "ops/optimizer/gpu_rank_sum.h"
 #include "runtime/gpu_device.h"
 
 namespace plimsoll {
@@ -40,6 +41,11 @@ class CudaDevice : public GpuDevice {
                          gpu::Stream& stream) override {
     return bind_gpu(
         GpuBinding(graph, op, facts_, stream, address, {found_.library.get(), sent.of, sent.facts}));
+  }
+
+  void launch_sums(std::span<const std::byte> pieces, int64_t ranks, DType dtype, std::byte* sums,
+                   gpu::Stream& stream) override {
+    launch_rank_sum(stream, pieces, ranks, dtype, sums);
   }
 
  private:

@@ -41,6 +41,15 @@ std::unique_ptr<DeviceMemory> Device::map_over(NodePages&, int64_t) {
 std::unique_ptr<DeviceMemory> Device::map_host_over(NodePages&, int64_t) {
   throw InternalError("a device was asked for host memory that processes share");
 }
+void Device::run_library(const std::function<void(void*)>&) {
+  throw InternalError("a device that has no queue was asked for a library's work");
+}
+void Device::add_up_ranks(std::span<const std::byte>, int64_t, DType, std::byte*) {
+  throw InternalError("a device that is no card was asked for sums over ranks");
+}
+void Device::finish_exchange(const std::function<void()>&) {
+  throw InternalError("a device that is no card was asked for an exchange");
+}
 void Device::begin_capture() { throw InternalError("a device without graphs was asked for one"); }
 std::unique_ptr<gpu::CardGraph> Device::end_capture() {
   throw InternalError("a device without graphs was asked for one");

@@ -16,6 +16,7 @@
 #include "ops/cpu_kernel.h"
 #include "ops/host_fact.h"
 #include "runtime/disk_arena.h"
+#include "tensor/tensor.h"
 
 namespace plimsoll {
 
@@ -99,6 +100,13 @@ class Device {
   virtual void copy(std::byte* to, std::span<const std::byte> from) = 0;
   // Returns when all copies have taken place that copy() was called for. Throws what failed.
   virtual void finish_copies() = 0;
+  // For cards that exchange by themselves; InternalError for any other device. A library's calls, in the order of
+  // ops and copies (gpu::Card::run_library).
+  virtual void run_library(const std::function<void(void* stream)>& calls);
+  // Values of `dtype` in equal pieces of so many ranks become their sums, in the order of ranks, rounded once.
+  virtual void add_up_ranks(std::span<const std::byte> pieces, int64_t ranks, DType dtype, std::byte* sums);
+  // Returns when these and all copies have taken place, and calls `looks` while it waits.
+  virtual void finish_exchange(const std::function<void()>& looks);
   // Memory of the device or of map_host().
   virtual void fill(std::span<std::byte> bytes, int value) = 0;
   // The number and nodes of the graphs that the device made, and the card's memory that they took.

@@ -14,6 +14,7 @@ class DeviceBytes final : public ByteStore {
  public:
   DeviceBytes(Device& device, std::span<std::byte> bytes) : device_(device), bytes_(bytes) {}
   [[nodiscard]] size_t size() const override { return bytes_.size(); }
+  [[nodiscard]] bool is_of_card() const override { return !device_.reaches_host(); }
   void read(size_t at, std::span<std::byte> to) const override {
     if (!to.empty()) device_.copy(to.data(), bytes_.subspan(at, to.size()));
   }

@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "gpu/launch_limits.h"
 #include "ops/gpu_kernel.h"
+#include "ops/optimizer/gpu_rank_sum.h"
 
 namespace plimsoll {
 
@@ -43,6 +44,11 @@ std::string EmulatedDevice::loading_note() const {
 BoundCall EmulatedDevice::bind_kernels(const Graph& graph, const Op& op, const AddressOf& address,
                                        const Sent& sent, gpu::Stream& stream) {
   return bind_gpu(GpuBinding(graph, op, facts_, stream, address, {library_.get(), sent.of, sent.facts}));
+}
+
+void EmulatedDevice::launch_sums(std::span<const std::byte> pieces, int64_t ranks, DType dtype,
+                                 std::byte* sums, gpu::Stream& stream) {
+  launch_rank_sum(stream, pieces, ranks, dtype, sums);
 }
 
 gpu::EmulatedOrder emulated_order() {

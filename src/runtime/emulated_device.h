@@ -28,6 +28,8 @@ class EmulatedDevice : public GpuDevice {
   // Throws UsageError for what no kernel for GPUs does yet.
   BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent,
                          gpu::Stream& stream) override;
+  void launch_sums(std::span<const std::byte> pieces, int64_t ranks, DType dtype, std::byte* sums,
+                   gpu::Stream& stream) override;
 
  private:
   CardFacts facts_;

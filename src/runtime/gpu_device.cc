@@ -1,10 +1,12 @@
 #include "runtime/gpu_device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -336,9 +338,43 @@ void GpuDevice::copy(std::byte* to, std::span<const std::byte> from) {
 
 void GpuDevice::finish_copies() {
   if (!copies_) return;
+  wait_for(record_copied());
+  rethrow_failure();
+  copies_ = false;
+}
+
+gpu::Event& GpuDevice::record_copied() {
   if (copied_ == nullptr) copied_ = card_->make_event("the copies of the host's");
   card_->record(Queue::compute, *copied_);
-  wait_for(*copied_);
+  return *copied_;
+}
+
+void GpuDevice::run_library(const std::function<void(void* stream)>& calls) {
+  card_->run_library(calls);
+  copies_ = true;
+}
+
+void GpuDevice::add_up_ranks(std::span<const std::byte> pieces, int64_t ranks, DType dtype, std::byte* sums) {
+  card_->run([&] { launch_sums(pieces, ranks, dtype, sums, card_->stream()); });
+  copies_ = true;
+}
+
+void GpuDevice::finish_exchange(const std::function<void()>& looks) {
+  constexpr int kSpins = 200;
+  const gpu::Event& end = record_copied();
+  try {
+    for (int spins = 0; !card_->has_come(end); ++spins) {
+      looks();
+      if (spins < kSpins)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    looks();
+  } catch (...) {
+    abandon();
+    throw;
+  }
   rethrow_failure();
   copies_ = false;
 }

@@ -37,6 +37,9 @@ class GpuDevice : public Device {
   void download(std::span<std::byte> to, const std::byte* from) override;
   void copy(std::byte* to, std::span<const std::byte> from) override;
   void finish_copies() override;
+  void run_library(const std::function<void(void* stream)>& calls) override;
+  void add_up_ranks(std::span<const std::byte> pieces, int64_t ranks, DType dtype, std::byte* sums) override;
+  void finish_exchange(const std::function<void()>& looks) override;
   void fill(std::span<std::byte> bytes, int value) override;
   // One that waits behind each op captures none.
   [[nodiscard]] bool makes_graphs() const override { return !waits_; }
@@ -55,6 +58,10 @@ class GpuDevice : public Device {
   virtual BoundCall bind_kernels(const Graph& graph, const Op& op, const AddressOf& address, const Sent& sent,
                                  gpu::Stream& stream) = 0;
 
+  // Launches ops/optimizer/gpu_rank_sum.h.
+  virtual void launch_sums(std::span<const std::byte> pieces, int64_t ranks, DType dtype, std::byte* sums,
+                           gpu::Stream& stream) = 0;
+
  private:
   class OwnTransfer;
   // Pinned bytes, and the place in the compute queue behind which they are free again.
@@ -66,6 +73,8 @@ class GpuDevice : public Device {
 
   Slot& next_slot();
   void wait_for(const gpu::Event& event);
+  // The event of all that the compute queue holds now.
+  gpu::Event& record_copied();
   [[nodiscard]] std::byte* disk_staging(gpu::Queue queue) const;
   // Moves bytes of the disk, on a thread of the card's; keeps what failed for finish().
   void move_disk_bytes(const std::function<void()>& move);

@@ -559,6 +559,7 @@ class WatchfulDevice : public GpuDevice {
       seen.push_back(step[static_cast<size_t>(StepValue::live_tokens)]);
     };
   }
+  void launch_sums(std::span<const std::byte>, int64_t, DType, std::byte*, gpu::Stream&) override {}
 };
 
 TEST(GpuDevice, an_op_that_is_called_finds_on_the_host_what_was_sent_for_it) {

@@ -14,7 +14,8 @@ class CardUse {
  public:
   // `resident_before`: of the process, before the device was opened.
   CardUse(const Device& device, int64_t resident_before);
-  void mapped(const Device& device);
+  // `exchange`: what exchanging with other ranks takes of it already.
+  void mapped(const Device& device, int64_t exchange);
   // Programs are bound, their code is loaded.
   void bound(const Device& device);
   // None where the device has no memory of its own.
@@ -24,7 +25,7 @@ class CardUse {
 
  private:
   std::optional<gpu::MemoryLeft> open_, mapped_, bound_;
-  int64_t on_host_ = 0;
+  int64_t on_host_ = 0, exchange_ = 0;
 };
 
 }  // namespace plimsoll

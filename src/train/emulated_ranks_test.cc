@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdlib>
 
 #include "base/format.h"
 #include "base/test_slice.h"
@@ -16,17 +17,23 @@ using gpu::EmulatedOrder;
 using gpu::emulated::When;
 
 // Every rank's queues have an order of their own.
-RankDevices cards(EmulatedOrder order) {
-  return {as_emulated(reference_description()), {Space::host, Space::disk}, [order](int rank) {
+RankDevices cards(EmulatedOrder order, ExchangeWay exchange = ExchangeWay::staged) {
+  return {as_emulated(reference_description()),
+          {Space::host, Space::disk},
+          [order](int rank) {
             const EmulatedOrder own = {order.when, order.seed + 100 * static_cast<uint64_t>(rank)};
             return std::make_unique<EmulatedDevice>(own);
-          }};
+          },
+          exchange};
 }
 
 class CardsAsRanks : public ::testing::TestWithParam<Case> {
  protected:
   static constexpr int kSeeds = 20;
-  CardsAsRanks() { experiment_.effective_batch = 5; }
+  CardsAsRanks() {
+    experiment_.effective_batch = 5;
+    setenv("PLIMSOLL_NCCL", PLIMSOLL_FAKE_NCCL, 1);
+  }
 
   [[nodiscard]] bool is_f32() const { return GetParam().precision.compute == DType::f32; }
   // That of a stage with one micro-step, in which all stages add up in one order.
@@ -47,7 +54,7 @@ class CardsAsRanks : public ::testing::TestWithParam<Case> {
   Experiment experiment_ = experiment_of(small(GetParam()), 2, true);
 };
 
-// Each seed has another stage, other parts off the card and another order of the queues.
+// Each seed has another stage, other parts off the card and another order of the queues; some exchange by NCCL.
 TEST_P(CardsAsRanks, have_the_same_bits_in_every_stage_wherever_tensors_are_and_in_every_order) {
   constexpr std::array kStages = {ShardStage::states, ShardStage::gradients, ShardStage::weights,
                                   ShardStage::none};
@@ -61,13 +68,15 @@ TEST_P(CardsAsRanks, have_the_same_bits_in_every_stage_wherever_tensors_are_and_
     if (!in_slice("emulated_ranks", static_cast<size_t>(seed))) continue;
     const ShardStage stage = kStages[static_cast<size_t>(seed) % kStages.size()];
     const When when = seed == 3 || seed == 6 ? When::late : When::shuffled;
-    Ranks ranks(experiment_, 2, stage, cards({when, static_cast<uint64_t>(seed)}));
+    const ExchangeWay exchange = seed / 4 % 2 == 1 ? ExchangeWay::nccl : ExchangeWay::staged;
+    Ranks ranks(experiment_, 2, stage, cards({when, static_cast<uint64_t>(seed)}, exchange));
     Variant moved = variant;
     const int parts = kParts[static_cast<size_t>(seed) % kParts.size()];
     if (parts > 0) moved.offload = choice_of(parts, seed % 3, seed % 2 == 0 ? Space::host : Space::disk);
     if (seed % 3 == 0) moved.recompute.layers.assign(kLayers, RecomputePoint::block);
     expect_same(ranks.run(moved), want,
-                formatted("seed {}: memory.shard: {}, offload {}", seed, to_string(stage), parts));
+                formatted("seed {}: memory.shard: {}, offload {}{}", seed, to_string(stage), parts,
+                          exchange == ExchangeWay::nccl ? ", by NCCL" : ""));
   }
 }
 
@@ -78,7 +87,7 @@ TEST_P(CardsAsRanks, with_several_micro_steps_differ_by_the_order_of_sums_alone)
     experiment_.effective_batch = 5;
   }
   Ranks states(experiment_, 3, ShardStage::states, cards({When::shuffled, 1}));
-  Ranks gradients(experiment_, 3, ShardStage::gradients, cards({When::shuffled, 2}));
+  Ranks gradients(experiment_, 3, ShardStage::gradients, cards({When::shuffled, 2}, ExchangeWay::nccl));
   Ranks weights(experiment_, 3, ShardStage::weights, cards({When::late}));
   const Variant variant = states.variant();
   const RankedResult whole = states.run(variant), want = gradients.run(variant);
@@ -119,6 +128,7 @@ TEST_P(CardsAsRanks, update_in_the_backward_pass_with_the_same_bits) {
     Variant variant = ranks.variant();
     const RankedResult want = ranks.run(variant);
     variant.update_in_backward = true;
+    ranks.compute_on(cards({When::shuffled, 6}, ExchangeWay::nccl));
     expect_same(ranks.run(variant), want, std::string(to_string(stage)));
   }
 }

@@ -9,6 +9,7 @@
 #include "ops/optimizer/optimizer.h"
 #include "ops/optimizer/pieces.h"
 #include "passes/reduce_gradients.h"
+#include "runtime/nccl_exchange.h"
 #include "weights/rank_reader.h"
 #include "weights/row_io.h"
 
@@ -26,21 +27,24 @@ void fill_with_zeros(const RankBytes& bytes, std::span<std::byte> staging) {
 }
 
 // The staging of sums: of the device, where the host does not reach its memory.
-OrderedSum sum_for(Group& group, Device& device) {
+OrderedSum sum_for(RunRanks& ranks, Device& device, ExchangeWay way) {
+  Group& group = ranks.group();
   if (group.is_alone() || device.reaches_host()) return OrderedSum(group);
+  if (way == ExchangeWay::nccl) return OrderedSum(group, std::make_unique<NcclExchange>(ranks, device));
   return OrderedSum(group, std::make_unique<DeviceStaging>(device, OrderedSum::staging_bytes(group.size())));
 }
 
 }  // namespace
 
-GradientSums::GradientSums(Group& group, Device& device, const PersistentState& state, const Graph& update)
-    : group_(group), device_(device), state_(state), sum_(sum_for(group, device)) {
-  if (group.is_alone()) return;
+GradientSums::GradientSums(RunRanks& ranks, Device& device, const PersistentState& state, const Graph& update,
+                           ExchangeWay way)
+    : group_(ranks.group()), device_(device), state_(state), sum_(sum_for(ranks, device, way)) {
+  if (group_.is_alone()) return;
   cut_ = updated_pieces(update);
   for (const Op& op : update.ops())
     if (op.kind == OpKind::grad_square && piece_of(op) > 0 && op.attrs.contains("elements"))
       squares_.push_back(update.tensor(op.output(operand::grad_square::square)).name);
-  all_squares_.resize(squares_.size() * static_cast<size_t>(group.size()));
+  all_squares_.resize(squares_.size() * static_cast<size_t>(group_.size()));
   for (const TableRow& row : state_.rows()) {
     const auto found = cut_.find(row.name);
     if (found == cut_.end()) continue;

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "ranks/exchange_way.h"
 #include "ranks/ordered_sum.h"
+#include "ranks/run_ranks.h"
 #include "runtime/device_bytes.h"
 #include "runtime/executor.h"
 #include "tasks/task.h"
@@ -18,12 +20,13 @@
 namespace plimsoll {
 
 // Tensors are exchanged wherever they are: a card's go through memory of the host from which it copies by itself, and
-// are added up there.
+// are added up there, or by NCCL from card to card.
 class GradientSums {
  public:
   // `update`: the program that updates weights, which says of what ranks have a piece each: the optimizer's, or the
   // training step's where its backward pass updates them. Nothing where the group is one process.
-  GradientSums(Group& group, Device& device, const PersistentState& state, const Graph& update);
+  GradientSums(RunRanks& ranks, Device& device, const PersistentState& state, const Graph& update,
+               ExchangeWay way);
 
   // This rank adds nothing to the sums.
   void clear();
@@ -40,6 +43,7 @@ class GradientSums {
   // Before the norm is formed by `update`: each rank has added up the squares of its pieces.
   void exchange_squares(const Executor& update);
   [[nodiscard]] int64_t sent_bytes() const { return sum_.sent_bytes(); }
+  [[nodiscard]] int64_t exchange_bytes() const { return sum_.exchange_bytes(); }
   // For others that exchange what is large, between two steps.
   [[nodiscard]] OrderedSum& sum() { return sum_; }
 

@@ -40,6 +40,7 @@ struct RankDevices {
   DeviceDescription description;
   std::vector<Space> targets;
   std::function<std::unique_ptr<Device>(int rank)> open;
+  ExchangeWay exchange = ExchangeWay::staged;
 };
 
 inline CpuSettings cpu_of_rank() { return {std::min(effective_isa(std::nullopt), Isa::avx512_bf16), 1}; }
@@ -56,6 +57,7 @@ inline PlanRequest request_of(const Experiment& experiment, const RankDevices& d
   request.workload.experiment = experiment;
   request.target.device = devices.description;
   request.target.targets = devices.targets;
+  request.target.exchange = devices.exchange;
   request.target.budget.disk_bytes = int64_t{1} << 30;
   return request;
 }

@@ -104,7 +104,7 @@ ExitCode run_plan(const RunWish& wish, RunInput& input, const Watched& watched) 
   std::optional<SeenTargets> seen;
   if (visits_in_parts(*data.train)) seen.emplace(experiment.task, model.vocab);
   BatchSource batches(plan, data, profile.get());
-  session.card.mapped(*session.device);
+  session.card.mapped(*session.device, step.exchange_bytes());
   start_threads(wish.cpu.threads);
   StopRules stop(settings.stop, settings.best.value_or(std::string(kLossGoal)), settings.shuffle,
                  std::move(seen));

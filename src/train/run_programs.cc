@@ -125,8 +125,8 @@ OptimizerStep::OptimizerStep(const RunPlace& place)
       steps_(plan_.request.workload.experiment.train_capacity(plan_.variant),
              train_shape(plan_.request.workload.experiment),
              plan_.request.workload.experiment.effective_batch, place.rank()),
-      gradients_(place.ranks.group(), place.device, PersistentState(plan_.layout, place.memory.arenas()),
-                 own_) {
+      gradients_(place.ranks, place.device, PersistentState(plan_.layout, place.memory.arenas()), own_,
+                 plan_.request.target.exchange) {
   if (plan_.variant.update_in_backward) return;
   const size_t i = number_of(plan_, kUpdateProgram);
   const Graph& update = ranks_.is_alone() ? plan_.programs[i] : own_;

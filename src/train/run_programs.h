@@ -93,6 +93,8 @@ class OptimizerStep {
   void begin_with(const FrozenCache& kept) { kept_ = &kept; }
   // To other ranks.
   [[nodiscard]] int64_t sent_bytes() const { return sent_; }
+  // The memory for that on a GPU, in addition to its arena.
+  [[nodiscard]] int64_t exchange_bytes() const { return gradients_.exchange_bytes(); }
   // For others that exchange what is large, between two steps.
   [[nodiscard]] OrderedSum& sum() { return gradients_.sum(); }
   // The batch has targets.

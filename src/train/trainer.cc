@@ -168,6 +168,7 @@ void Trainer::gather_ranks() {
                                                            memory.data,
                                                            parts_.session.memory.device_bytes(),
                                                            parts_.session.memory.shared_bytes(),
+                                                           parts_.step.exchange_bytes(),
                                                            parts_.step.sent_bytes(),
                                                            parts_.tally.sending_seconds,
                                                            reader_->read_bytes()};

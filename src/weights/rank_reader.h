@@ -23,6 +23,7 @@ class StoredRow final : public ByteStore {
   [[nodiscard]] size_t size() const override { return static_cast<size_t>(row_.bytes); }
   void read(size_t at, std::span<std::byte> to) const override;
   void write(size_t at, std::span<const std::byte> from) const override;
+  [[nodiscard]] bool is_of_card() const override { return apart_.has_value(); }
   // The tensor's own memory where it has an address, else this.
   [[nodiscard]] RankBytes shared() const;
 

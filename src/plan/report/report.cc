@@ -229,9 +229,9 @@ std::string rate_words(const Link& link, int64_t ranks, const Target& target) {
       return formatted("{}, as --link states", rate);
     case Link::Source::guessed:
       if (target.own_memory)
-        return formatted("{}, a guess: {} of {} link, through the host; --link states it", rate,
-                         share(kLinkThroughHost),
-                         target.device.card_name.empty() ? "a guessed" : "the data sheet's");
+        return formatted("{}, a guess: {} of {} link, {}; --link states it", rate, share(link.share),
+                         target.device.card_name.empty() ? "a guessed" : "the data sheet's",
+                         link.share == kLinkThroughHost ? "through the host" : "from GPU to GPU");
       return formatted("{}, a guess: plimsoll calibrate --devices {} measures it", rate, ranks);
   }
   throw InternalError("rate_words: no such source");
@@ -256,10 +256,11 @@ const char* shard_words(ShardStage stage) {
 std::string devices_text(const Plan& plan) {
   const Experiment& experiment = plan.request.workload.experiment;
   const bool own_memory = plan.request.target.own_memory;
-  return formatted("{} processes of {}{}{}, {}; each sends {} a step, in {} ({})", experiment.ranks,
+  return formatted("{} processes of {}{}{}, {}; each sends {} a step{}, in {} ({})", experiment.ranks,
                    format_bytes(plan.process_peak_bytes()), shared_words(plan),
                    own_memory ? formatted(", each with {} of a GPU", format_bytes(plan.memory_bytes())) : "",
                    shard_words(experiment.optimizer.shard), format_bytes(plan.sent_bytes),
+                   plan.request.target.exchange == ExchangeWay::nccl ? " by NCCL" : "",
                    duration_words(plan.sending_seconds),
                    rate_words(plan.request.target.link, experiment.ranks, plan.request.target));
 }
@@ -790,6 +791,8 @@ std::string report_json(const Plan& plan) {
                        {"shard", to_string(request.workload.experiment.optimizer.shard)},
                        {"sent_bytes_per_step", plan.sent_bytes},
                        {"sending_seconds_per_step", plan.sending_seconds},
+                       {"exchange", request.target.exchange == ExchangeWay::nccl ? "nccl" : "staged"},
+                       {"exchange_bytes", request.target.exchange_bytes},
                        {"link_bytes_per_second", request.target.link.bytes_per_second},
                        {"link", link_name(request.target.link)}};
   return json_text(json);

@@ -11,6 +11,7 @@
 #include "passes/keep_frozen.h"
 #include "plan/program/experiment.h"
 #include "plan/program/graphs.h"
+#include "ranks/exchange_way.h"
 
 namespace plimsoll {
 
@@ -155,10 +156,12 @@ struct Link {
   // 0.7 to 1.0 GB/s were measured in shared memory of CPUs.
   double bytes_per_second = 1e9;
   Source source = Source::guessed;
+  double share = 0;  // of a GPU's link to the host, where that is what was guessed by
 };
 
-// The share of a GPU's link that is left where GPUs exchange data through memory of the host: a guess.
-inline constexpr double kLinkThroughHost = 0.3;
+// The share of a GPU's link that is left where GPUs exchange data through memory of the host, and from one to the other:
+// guesses.
+inline constexpr double kLinkThroughHost = 0.3, kLinkBetweenCards = 0.7;
 
 // The device that it runs on, and how much of that it may take.
 struct Target {
@@ -176,6 +179,8 @@ struct Target {
   std::function<std::vector<Component>(const Plan&)> host_of = {};
   LayoutOptions layout;
   Link link = {};  // between several devices
+  ExchangeWay exchange = ExchangeWay::staged;
+  int64_t exchange_bytes = 0;  // of a GPU, that sums are formed in
 };
 
 class KnownModels;

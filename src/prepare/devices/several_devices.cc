@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "calibrate/link.h"
 #include "prepare/setup.h"
+#include "runtime/nccl_exchange.h"
 
 namespace plimsoll {
 namespace {
@@ -45,7 +46,11 @@ void refuse_memory(const Recipe::Memory& memory, const Recipe& recipe) {
 
 Link link_of(const Recipe& recipe, const PlannedMachine& machine, const DeviceDescription& device) {
   if (machine.link > 0) return {machine.link, Link::Source::stated};
-  if (recipe.devices > 1 && recipe.is_of_card()) return {kLinkThroughHost * device.rates.host_copy};
+  if (recipe.devices > 1 && recipe.is_of_card()) {
+    const bool direct = exchange_way(recipe) == ExchangeWay::nccl && device.reaches_cards;
+    const double share = direct ? kLinkBetweenCards : kLinkThroughHost;
+    return {share * device.rates.host_copy, Link::Source::guessed, share};
+  }
   if (recipe.devices == 1 || machine.elsewhere) return {};
   const std::optional<double> measured = known_link(recipe.devices);
   return measured ? Link{*measured, Link::Source::measured} : Link{};
@@ -53,6 +58,10 @@ Link link_of(const Recipe& recipe, const PlannedMachine& machine, const DeviceDe
 
 void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& target) {
   target.link = link_of(recipe, machine, target.device);
+  target.exchange = exchange_way(recipe);
+  if (target.exchange == ExchangeWay::nccl) target.exchange_bytes = NcclExchange::card_bytes(recipe.devices);
+  if (target.own_memory)
+    for (OutsidePart& part : exchange_parts(recipe)) target.device.outside.push_back(std::move(part));
   if (recipe.devices > 1)
     for (const char* op : {"reduce_scatter", "all_gather"})
       target.device.rates.ops.push_back({op, DType::f32, 0, {{1.0, target.link.bytes_per_second}}});
@@ -108,6 +117,7 @@ ShardStage shard_stage(const Recipe& recipe) {
 
 void refuse_with_several_devices(const Recipe& recipe, const DataSetup* data) {
   if (recipe.devices == 1) return;
+  refuse_exchange(recipe);
   refuse_memory(recipe.memory, recipe);
   if (recipe.devices > recipe.batch.effective)
     throw UsageError(

@@ -51,7 +51,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual({line["figures"]["bits"] for line in ops}, {"of the emulated card", "its own"})
         self.assertTrue(all(0 <= line["figures"]["off"] <= 1 for line in ops))
         self.assertEqual([line["name"] for line in told["lines"] if line["outcome"] == "skipped"],
-                         ["refused/a UUID that is not there", "refused/too little of the card's memory", "sanitizer"])
+                         ["ranks/NCCL with one rank", "ranks/two on one card by NCCL", "refused/a UUID that is not there", "refused/too little of the card's memory", "sanitizer"])
         self.assertRegex(done.stdout, r"op/\* +\d+ of \d+ cases as the reference has them")
 
     def test_whatever_a_card_does_wrong_is_noticed(self):

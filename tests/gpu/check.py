@@ -32,6 +32,7 @@ NEVER_RUN = ("gla", "delta_rule", "delta_gate", "sigmoid_gate", "attention", "sh
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 PARTS = ("calls", "ops", "large", "memory", "runs", "ranks", "refusals", "sanitizer")
 STAGES = ("none", "states", "gradients", "weights")  # of memory.shard
+SHARES_CARDS = 23000  # NCCL 2.30: two ranks may have one card
 MIB = 2**20
 
 
@@ -93,11 +94,12 @@ class Check:
         wrong = ["--wrong", self.options.wrong] if self.options.wrong else []
         return self.run([*before, self.options.tool, part, "--device", self.options.device, *wrong, *words], limit, **variables)
 
-    def take(self, done, part):
+    def take(self, done, part, may_skip=False):
         """The outcomes that the tool told; what it says at the end where it ended otherwise."""
         told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         for line in told:
-            self.report.add(line["name"], line["detail"], line["figures"])
+            skipped = line["figures"].get("skipped", "") if may_skip else ""
+            self.report.add(line["name"], line["detail"] or skipped, line["figures"], skipped=bool(skipped))
         if done.returncode not in (0, 1) or (done.returncode == 1 and not any(line["detail"] for line in told)):
             self.report.add(f"{part}/the program", f"exit {done.returncode}: {done.stderr.strip()[-400:]}")
         return told
@@ -268,16 +270,28 @@ class Check:
                 self.one_run(name, path, limit, expected, lossless)
 
     def ranks(self):
-        """Two processes of one run on this one card, which exchange through the host: every stage, with one set of bits."""
+        """Sums over ranks on the card, NCCL with one rank; two processes of one run on this one card: every stage, with one set of bits."""
+        told = self.take(self.tool("ranks", limit=120), "ranks", may_skip=True)
+        self.two_ranks(next((line["figures"] for line in told if "NCCL" in line["name"]), {}))
+
+    def two_ranks(self, nccl):
+        """Through the host, and by an NCCL that can give two ranks one card."""
+        ways = {"": {}}
+        if nccl.get("version", 0) >= SHARES_CARDS or (nccl.get("version") and not self.on_card):
+            ways[" by NCCL"] = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4"}
+        else:
+            found = f"the one found is {version_words(nccl['version'])}" if "version" in nccl else "none was found"
+            self.report.add("ranks/two on one card by NCCL", f"needs NCCL 2.30 or later, and {found}", skipped=True)
         config = {**LLAMA, "hidden_size": 64, "intermediate_size": 72, "tie_word_embeddings": False}
         path = tiny_recipe(self.place(), config, "run", batch={"effective": 8, "micro": 4})
         both = {"PLIMSOLL_RANK_CARDS": f"{self.facts['uuid']},{self.facts['uuid']}"} if self.on_card else {}
         first = None
-        for stage in STAGES:
-            name = f"ranks/two on one card, memory.shard: {stage}"
+        for way, stage in ((way, stage) for way in ways for stage in STAGES):
+            name = f"ranks/two on one card{way}, memory.shard: {stage}"
+            by_nccl = ("--set", "memory.exchange=nccl") if way else ()
             try:
                 alone, _ = self.train(path, self.options.device) if first is None else (alone, None)
-                here, ran = self.train(path, self.options.device, "--devices", 2, "--set", f"memory.shard={stage}", "--set", "memory.loss_chunk=64", **both)
+                here, ran = self.train(path, self.options.device, "--devices", 2, "--set", f"memory.shard={stage}", "--set", "memory.loss_chunk=64", *by_nccl, **both, **ways[way])
             except RuntimeError as error:
                 self.report.add(name, str(error), skipped="several processes need MPI" in str(error))
                 continue
@@ -285,7 +299,7 @@ class Check:
             detail = loss_fault(here, [step["loss"] for step in alone], LIMIT, "those of one process") or rank_fault(ran)
             if not detail and bits != (first := first or bits):
                 detail = "other bits than with another stage"
-            self.report.add(name, detail, {"losses": [step["loss"] for step in here], "seconds": ran["seconds"]})
+            self.report.add(name, detail, {"losses": [step["loss"] for step in here], "seconds": ran["seconds"], "exchange_bytes": ran["ranks"][0]["exchange_bytes"]})
         if first is not None:
             self.one_copy_on_the_host(both)
 
@@ -424,6 +438,10 @@ def arena_fault(ran):
         if ran["planned"][arena] != ran["measured"][arena]:
             return f"{arena}: planned {ran['planned'][arena]}, asked for {ran['measured'][arena]}"
     return ""
+
+
+def version_words(version):
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 def rank_fault(ran):

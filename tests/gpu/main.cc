@@ -5,7 +5,7 @@
 //   [--bytes N]
 //   [--small yes]
 //
-// PART is facts, calls, names (of the op cases), ops, large, memory, rates, or hold, which keeps so many
+// PART is facts, calls, names (of the op cases), ops, large, memory, ranks, rates, or hold, which keeps so many
 // bytes of the card until its input ends. Exit codes: 0, 1 where something was wrong, 2 without a card.
 #include <algorithm>
 #include <cstdio>
@@ -25,6 +25,7 @@
 #include "gpu/cuda_card.h"
 #include "gpu/emulated_card.h"
 #include "large_cases.h"
+#include "nccl_calls.h"
 #include "op_cases.h"
 #include "rates.h"
 #include "runtime/cuda_device.h"
@@ -48,7 +49,7 @@ struct Options {
 Options read_options(int count, char** words) {
   if (count < 2)
     throw UsageError(
-        "plimsoll_card_check: say which part: facts, calls, names, ops, large, memory, rates or hold");
+        "plimsoll_card_check: say which part: facts, calls, names, ops, large, memory, ranks, rates or hold");
   Options options;
   options.part = words[1];
   std::map<std::string, std::string> values;
@@ -230,13 +231,17 @@ int run(int count, char** words) {
     check_large_cases(*open_device(options), facts_of(options), options.small, options.ops.wrong_op, tell);
   } else if (options.part == "memory") {
     check_memory(options, tell);
+  } else if (options.part == "ranks") {
+    const auto device = open_device(options);
+    check_rank_sums(*device, tell);
+    check_nccl(*device, options.emulated, tell);
   } else if (options.part == "rates") {
     measure(options, tell);
   } else if (options.part == "hold") {
     hold(options);
   } else {
     throw UsageError(options.part +
-                     ": no such part; say facts, calls, names, ops, large, memory, rates or hold");
+                     ": no such part; say facts, calls, names, ops, large, memory, ranks, rates or hold");
   }
   return right ? 0 : 1;
 }

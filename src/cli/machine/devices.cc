@@ -1,5 +1,7 @@
 // plimsoll devices: what this machine has to compute on, and what of it is free.
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "base/format.h"
@@ -14,6 +16,7 @@
 #include "fleet/devices/nvml.h"
 #include "fleet/devices/watch.h"
 #include "fleet/queue/processes/process_tree.h"
+#include "gpu/nccl.h"
 #include "ranks/launch.h"
 
 namespace plimsoll {
@@ -60,6 +63,27 @@ std::string mpi_text(const MpiHere& mpi) {
   if (!mpi.problem.empty()) return formatted("no MPI: {}\n", printable(mpi.problem));
   return formatted("{} for several processes (--devices), started by {}\n", printable(mpi.library),
                    printable(mpi.launcher));
+}
+
+// By which several GPUs can exchange; not looked for where there are no two.
+struct NcclHere {
+  std::string library, file;
+  std::string problem;  // empty: it was found
+};
+
+std::optional<NcclHere> nccl_here(const devices::GpuReport& report) {
+  if (report.gpus.size() < 2) return std::nullopt;
+  const gpu::OpenedNccl opened = gpu::open_nccl(std::getenv);
+  if (opened.library == nullptr) return NcclHere{"", "", opened.reason};
+  return NcclHere{opened.library->name(), opened.library->file.string(), ""};
+}
+
+std::string nccl_text(const NcclHere& nccl) {
+  if (nccl.problem.empty())
+    return formatted("{} for several GPUs (memory.exchange: nccl): {}\n", nccl.library, printable(nccl.file));
+  return formatted(
+      "no NCCL ({}): several GPUs exchange through memory of the host. For memory.exchange: nccl {}\n",
+      printable(nccl.problem), gpu::kInstallNccl);
 }
 
 std::string bytes_or_unknown(const std::optional<int64_t>& bytes) {
@@ -116,8 +140,10 @@ ExitCode run_devices(bool json) {
   const MpiHere mpi = mpi_here();
   devices::GpuWatch watch(devices::nvml_library(), devices::watch_times());
   const devices::GpuReport report = watch.first();
+  const std::optional<NcclHere> nccl = nccl_here(report);
   if (!json) {
-    print(fitted(cpu_text(cpu) + mpi_text(mpi), output_columns()) + gpus_text(report));
+    print(fitted(cpu_text(cpu) + mpi_text(mpi), output_columns()) + gpus_text(report) +
+          (nccl ? fitted(nccl_text(*nccl), output_columns()) : ""));
     return ExitCode::ok;
   }
   ordered_json root;
@@ -128,6 +154,7 @@ ExitCode run_devices(bool json) {
                  {"memory_bytes", cpu.memory},
                  {"free_bytes", cpu.free.bytes}};
   root["mpi"] = {{"library", mpi.library}, {"launcher", mpi.launcher}, {"problem", mpi.problem}};
+  if (nccl) root["nccl"] = {{"library", nccl->library}, {"file", nccl->file}, {"problem", nccl->problem}};
   root.update(devices::report_json(report));
   print(json_text(root));
   return ExitCode::ok;

@@ -186,6 +186,13 @@ void add_own(Failures& failures) {
   failures.add("plimsoll.no_mpi", "several processes need MPI", "",
                "MPI, which connects the processes, is missing",
                "sudo apt install openmpi-bin; plimsoll devices says what was found");
+  failures.add("plimsoll.no_nccl", "memory.exchange: nccl: no NCCL was found", "",
+               "NCCL, by which the GPUs were to exchange, is missing or too old",
+               "pip install nvidia-nccl-cu12 (cu13 for CUDA 13); plimsoll devices says what was found; --set "
+               "memory.exchange=staged does without it");
+  failures.add("plimsoll.nccl", "(--set memory.exchange=staged) does without it", "",
+               "NCCL failed, by which the GPUs exchange",
+               "run it again with NCCL_DEBUG=WARN: what stands behind NCCL WARN failed; --resume continues");
   failures.add("plimsoll.no_protocol", "finds the others: start them with srun --mpi=", "",
                "srun started the processes without a protocol by which MPI finds the others", kStartedByPmix);
   failures.add("plimsoll.not_seen", "processes of one machine do not see each other", "",

@@ -156,7 +156,7 @@ class PlannedCards(CommandTest):
 
 
     def test_offloaded_frozen_weights_count_once_for_the_host(self):
-        recipe = tiny_recipe(self.folder, {**LARGE, "hidden_size": 512, "intermediate_size": 1024}, "planned", **ONE, **LORA, memory={"offload": ["weights"], "headroom": "0%"})
+        recipe = tiny_recipe(self.folder, {**LARGE, "hidden_size": 512, "intermediate_size": 1024}, "planned", **ONE, **LORA, memory={"offload": ["weights"], "shard": "states", "headroom": "0%"})
         words = ("plan", recipe, "--gpu", "A100 40GB", "--threads", 1, "--devices", 3)
         own = ("--set", "memory.node_copy=false")
         once, apart = (json.loads(output(*words, "--json", *more)) for more in ((), own))
@@ -169,7 +169,7 @@ class PlannedCards(CommandTest):
         between = ("--host-memory", f"{(once['devices']['bytes_together'] + apart['devices']['bytes_together']) // 2}B")
         output(*words, *between, *own, code=3)
         text = output(*words, *between, "--full")
-        self.assertRegex(text, r"host [\d.]+ MiB of [\d.]+ MiB\s+\(3 processes of [\d.]+ MiB, [\d.]+ MiB of it shared\)")
+        self.assertRegex(text, r"host [\d.]+ \wiB of [\d.]+ \wiB\s+\(3 processes of [\d.]+ MiB, [\d.]+ MiB of it shared\)")
         self.assertRegex(text, r"frozen weights, 1/3 of one copy +[\d.]+ MiB")
         self.assertRegex(text, r"shared +[\d.]+ MiB +one copy for 3 processes")
 

@@ -28,7 +28,7 @@ MIB = 1 << 20
 LARGE = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4}
 # Weights that are worth moving off a card, and such codes of 4 bits.
 MOVED = {**WIDE, "hidden_size": 192, "intermediate_size": 256}
-LARGER = {**WIDE, "hidden_size": 512, "intermediate_size": 512}
+LARGER = {**MOVED, "intermediate_size": 704}
 PAIRS = {"eval": {"every": 3}, "data": {"eval": 3}}  # of eight
 
 

@@ -229,7 +229,7 @@ TEST(NodeCopies, what_is_frozen_on_the_host_lies_at_the_front_of_its_arena) {
   const std::vector<Graph> programs = {
       parse_graph("graph train\n"
                   "tensor x f32[1024] input\n"
-                  "tensor s f32[1024] optimizer_state host\n"
+                  "tensor s f32[1024] state host\n"
                   "tensor g f32[1024] frozen\n"
                   "tensor f f32[300] frozen host\n"
                   "tensor h f32[1024] frozen host\n"

@@ -67,7 +67,7 @@ bool may_be_faster_divided(const Plan& plan) {
   return plan.request.target.own_memory && plan.variant.offload.any();
 }
 
-// Whether a plan that divides more is better. A plan that does not fit is the smallest of its stage.
+// Returns whether a plan that divides more is better. A plan that does not fit is the smallest of its stage.
 bool is_better(const Plan& divided, const Plan& than) {
   if (!than.fits()) return divided.fits() || divided.memory_bytes() < than.memory_bytes();
   return divided.fits() && divided.seconds_per_step < (1 - than.request.choices.tie) * than.seconds_per_step;

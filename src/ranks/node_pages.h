@@ -20,7 +20,7 @@ class NodePages {
   NodePages(const NodePages&) = delete;
   NodePages& operator=(const NodePages&) = delete;
 
-  // What a user can do where processes cannot share pages.
+  // The way out for users whose processes cannot share pages.
   static constexpr const char* kInstead =
       "set memory.node_copy to false, so that each process has a copy of its own";
   // Whole pages.

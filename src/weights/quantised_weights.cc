@@ -282,7 +282,7 @@ std::optional<QuantiseOptions> stored_quantisation(const fs::path& folder, const
 
 void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
                      const ReadValues& read) {
-  // Of codes that are offloaded the processes of a node may have one copy, and of scales on their cards each its own.
+  // The processes of a node may have one copy of codes that are offloaded, and of scales each its own on its card.
   const bool writes_codes = state.writes(*rows.codes);
   if (!writes_codes && !state.writes(*rows.absmax)) return;
   const int64_t count = rows.weight_shape().elements();

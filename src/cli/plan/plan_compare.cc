@@ -175,7 +175,7 @@ std::string verdict(const Choice& row) {
 
 std::string seconds_of(const Plan& plan) { return plan.fits() ? format_seconds(plan.seconds_per_step) : "-"; }
 
-// What a row says in words: why there is no plan, or that a stated stage is another one there.
+// The words below the table: why a row has no plan, or that a stated stage is another one there.
 std::string words_of(const Choice& row) {
   if (!row.plan) return row.problem;
   for (const std::string& note : row.plan->request.notes)

@@ -264,7 +264,7 @@ struct Plan {
   // it, and of what the processes of a node have there once this one's share.
   [[nodiscard]] std::vector<Component> host_components() const;
   [[nodiscard]] int64_t host_bytes() const;
-  // Of these, by what the process maps: with all that the processes of a node have once.
+  // The same by what the process maps: with all that the processes of a node have once.
   [[nodiscard]] int64_t host_peak_bytes() const {
     return host_bytes() + layout.shared.of_others(Space::host);
   }

@@ -123,7 +123,7 @@ TEST(DepthModel, counts_shares_of_what_processes_have_once) {
     }
 }
 
-// Of cards with memory of their own, and of emulated ones, whose memory is the host's.
+// Cards with memory of their own, and emulated ones, whose memory is the host's.
 TEST(DepthModel, counts_shares_of_what_processes_of_cards_have_once_on_the_host) {
   constexpr int64_t kLayers = 13;
   for (const bool own_memory : {true, false})
@@ -882,7 +882,7 @@ TEST(Search, looks_between_points_that_wait_for_transfers_and_points_that_comput
     };
     std::vector<One> all;
     for (const Variant& variant : search.all()) {
-      const Usage usage = moved == 5 ? measure(known, variant) : estimate(known, variant);
+      const Usage usage = estimate(known, variant);
       all.push_back({variant, usage.of(Space::device), usage.seconds});
     }
     std::ranges::sort(all, {}, &One::bytes);

@@ -42,17 +42,17 @@ CardsOfRank read_seen_cards(int rank, const std::string& text);
 std::optional<RankCards> cards_apart(const LoadedRecipe& loaded, const std::vector<CardsOfRank>& here,
                                      bool booked);
 
-// Finds the cards of `here` processes that this one is about to start, and tells them by the environment. Returns the
+// Finds the cards of `here` processes that this one is about to start, and hands them on by the environment. Returns the
 // line for a terminal. Throws as cards_of_ranks().
 std::string give_cards_to_ranks(const LoadedRecipe& loaded, int64_t here, bool resumes);
 
-// What one of several processes computes on.
+// The device of one of several processes.
 struct TakenCard {
   bool is_card = false;  // the only one that the process sees from here on
   std::string device;    // what the recipe's `device` becomes at all ranks; empty: it stays
   std::string line;      // for a terminal; may be empty
 };
-// All ranks call it, before CUDA is. The card is of those that the launcher has told of, or else of those that the
+// All ranks call it, before CUDA is. The card is of those that the launcher has handed on, or else of those that the
 // processes of this machine see. Throws as cards_of_ranks() and cards_apart().
 TakenCard take_card_of_rank(const LoadedRecipe& loaded, RunRanks& ranks, bool resumes);
 

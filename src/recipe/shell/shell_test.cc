@@ -201,6 +201,12 @@ TEST_F(ShellScripts, a_script_that_names_another_loss_is_refused_until_its_task_
   EXPECT_EQ(recipe("python src/sft_clean.py" + keys).task, Task::sft);
   EXPECT_THAT(error_of("python train_dpo.py" + keys), HasSubstr("(dpo)"));
   EXPECT_EQ(recipe("python train_dpo.py --beta 0.1" + keys).task, Task::dpo) << "its keys say so";
+  write("scripts/own.yaml", "model_name_or_path: m\nlearning_rate: 1e-5\nnum_train_epochs: 1\n");
+  EXPECT_THAT(error_of("python src/sft_kl_2.py --config own.yaml\n"), HasSubstr("(kl)"));
+  EXPECT_EQ(recipe("python src/sft_2.py --config own.yaml\n").task, Task::sft);
+  write("scripts/own.yaml", "model_name_or_path: m\nlearning_rate: 1e-5\nbeta: 0.2\n");
+  EXPECT_EQ(recipe("python run_dpo.py --config own.yaml\n").task, Task::dpo);
+  EXPECT_THAT(error_of("python run_kto.py --config own.yaml\n"), HasSubstr("(kto)"));
 }
 
 TEST_F(ShellScripts, defaults_behind_a_colon_are_known) {

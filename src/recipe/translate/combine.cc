@@ -374,25 +374,33 @@ void combine_answers_only(Layer& layer) {
              present({completion, assistant}));
 }
 
-// The loss of a script of one's own that names another one is not known.
+// A script that names another loss than its keys choose has one of its own.
 void refuse_other_losses(Layer& layer) {
   constexpr std::array<std::string_view, 14> kLosses = {"distill", "distillation", "dpo",  "grpo", "kd",
                                                         "kl",      "kto",          "orpo", "ppo",  "reward",
                                                         "rl",      "rlhf",         "rloo", "simpo"};
-  const std::string script = own_script(layer);
-  if (script.empty() || !layer.says({kProgramPart}) || layer.given("task") != nullptr) return;
+  if (layer.tool() != Tool::trl || !layer.says({kProgramPart}) || layer.given("task") != nullptr) return;
+  const Said& program = *layer.part(kProgramPart);
+  const Recipe& before = layer.before();  // of the file that a script reads with --config
+  const std::string& script = program.value.text;
+  if (script.starts_with("trl ")) return;
   std::string words = in_small_letters(script);
   std::ranges::replace_if(
       words, [](unsigned char c) { return std::isalnum(c) == 0; }, ' ');
-  for (const std::string& word : split(words, ' '))
-    if (std::ranges::find(kLosses, word) != kLosses.end())
+  for (const std::string& word : split(words, ' ')) {
+    const std::string_view chosen = before.task == Task::reward               ? "reward"
+                                    : before.task != Task::dpo                ? ""
+                                    : before.dpo.loss == PreferenceLoss::orpo ? "orpo"
+                                                                              : "dpo";
+    if (word != chosen && std::ranges::find(kLosses, word) != kLosses.end())
       return layer.refuse_until_later(
-          *layer.part(kProgramPart),
+          program,
           formatted(
               "{} trains with another loss by its name ({}), which the command does not describe; --set task=sft "
               "trains on its rows alone, task=dpo and task=reward on preferences",
               script, word),
           "task");
+  }
 }
 
 // A script of one's own has templates of its own; its command has a name alone.

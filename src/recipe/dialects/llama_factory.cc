@@ -150,7 +150,7 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
         columns == nullptr ? "conversations" : text_of(*columns, "messages", "conversations");
     read_tags(entry, set, name);
   } else {
-    refuse(formatted("{}: formatting '{}' is not known here; alpaca and sharegpt are", where,
+    refuse(formatted("{}: formatting '{}' is not known here; alpaca, sharegpt and openai are", where,
                      excerpt(formatting)));
   }
   return set;

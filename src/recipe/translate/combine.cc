@@ -448,7 +448,8 @@ void combine_epochs(Layer& layer) {
   const auto count = read_foreign_number(epochs->value);
   const Node* steps = layer.given("schedule.max_steps");  // what ends the run, whatever epochs are
   const bool is_limited = steps != nullptr && read_foreign_number(*steps).value_or(0.0) > 0.0;
-  if (!count || (*count <= 0.0 && !is_limited)) return layer.refuse(*epochs, "expected a number of epochs");
+  if (!count || (*count <= 0.0 && !is_limited))
+    return layer.refuse(*epochs, formatted("expected a number of epochs, found {}", describe(epochs->value)));
   layer.emit("schedule.epochs", to_yaml(print_count(*count > 0.0 ? *count : 1.0)), {epochs});
 }
 

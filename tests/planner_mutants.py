@@ -17,7 +17,7 @@ import gpu_mutants
 
 SEARCH, OFFLOAD, SPACE = "src/plan/search/search.cc", "src/plan/search/search_offload.cc", "src/plan/search/search_space.cc"
 DEPTH, NEEDS, COSTS = "src/plan/search/depth_model.cc", "src/plan/program/program_needs.cc", "src/plan/search/offload_costs.cc"
-TIME = "src/plan/program/time_model.cc"
+TIME, SHARES = "src/plan/program/time_model.cc", "src/plan/program/block_shares.cc"
 # Tests: of the oracle those cases that say most (deep ones of several homes are asked where nothing else knows, for they take minutes); of
 # estimates; of searches.
 GETS = "*gets_the_best_variant_that_there_is/"
@@ -43,6 +43,9 @@ MUTANTS = {
     "copies counted with what stays": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "  return usage.of(Space::device) - usage.persistent[index(Space::device)];\n}\n\n// Activations that move", "  return usage.of(Space::device);\n}\n\n// Activations that move"),
     "bytes of a line with what more layers keep": ("DepthModel.mixtures*", DEPTH, "at.base + at.slope[0] * (layers - kSampledFirst));", "at.base + at.slope[0] * layers);"),
     "a line that keeps the most at both points": ("DepthModel.mixtures*", DEPTH, "at.base - kSampledFirst * at.slope[0] +", "at.base +"),
+    "what a block two below keeps, twice": ("BlockShares.*", SHARES, "block = std::max<int64_t>(kNoBlock, place - 1);", "block = std::max<int64_t>(kNoBlock, place - 2);"),
+    "a line with the most of its first layers": ("BlockShares.*", SHARES, "    amount += block < first_layers - 2 ? more : std::min(more, 0.0);", "    amount += 1.1 * more;"),
+    "segments whose last block is repeated too": ("BlockShares.*", SHARES, "i < segment_end(begin, segment, blocks); ++i)", "i <= segment_end(begin, segment, blocks); ++i)"),
     "a tie by the bytes of the whole process": ("Search.ties_are*", OFFLOAD, "  if (limits.of_ties) return variant;", "  if (limits.of_ties) return variant + request_.target.host.total();"),
     "what is too large for the host is so for the device": (f"{ORACLE}:{SEARCHES}", SEARCH, "if (exceeds(DepthModel::Floor{floor->device, 0}, limits)) excluded.on_device.push_back(frame);", "excluded.on_device.push_back(frame);"),
     "no less than what moves less": (ORACLE, SEARCH, "moves_all_of(moves, keeps) && has_no_less_capacity(larger, frame);", "has_no_less_capacity(larger, frame);"),

@@ -401,6 +401,16 @@ void add_transfer(const Graph& graph, const Op& op, const DeviceRates& rates, Ti
   times.seconds = op_seconds(graph, op, rates);
 }
 
+BlockShares shares_of(const Graph& graph, const std::vector<StorageLife>& lives,
+                      const std::vector<TimedOp>& ops, const std::vector<LossOp>& losses, size_t chunks) {
+  std::vector<double> seconds;
+  seconds.reserve(ops.size());
+  for (const TimedOp& op : ops) seconds.push_back(op.seconds);
+  std::vector<LossWorkspace> workspaces;
+  for (const LossOp& loss : losses) workspaces.push_back({loss.at, loss.workspace});
+  return block_shares_of(graph, lives, seconds, workspaces, chunks);
+}
+
 }  // namespace
 
 MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
@@ -452,6 +462,7 @@ MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
   const std::vector<StorageLife> lives = storage_lives(graph);
   add_lives(graph, lives, samples, losses_, needs_);
   needs_.floor_bytes = floor_of(graph, lives);
+  if (kind == Samples::none) needs_.shares = shares_of(graph, lives, ops_, losses_, chunks_);
   add_transfers(ops_, needs_);
   add_seconds(ops_, needs_);
 }

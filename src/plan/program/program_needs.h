@@ -10,6 +10,7 @@
 #include "device/description.h"
 #include "graph/graph.h"
 #include "passes/offload.h"
+#include "plan/program/block_shares.h"
 #include "plan/program/graphs.h"
 #include "plan/program/time_model.h"
 
@@ -105,6 +106,7 @@ struct ProgramNeeds {
     double io = 0, disk = 0;
   };
   std::vector<Moved> moved;
+  BlockShares shares;  // of a micro-step that was measured as it is
 };
 
 // A program's needs as they were measured, from which those of the same program with other offload targets follow:

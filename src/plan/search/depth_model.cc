@@ -301,7 +301,7 @@ AffineBytes counted_bytes(const ProgramNeeds::Persistent& tensor, const NodeCopy
 }  // namespace
 
 DepthModel::DepthModel(const KnownPrograms::Needs& needs, size_t chunks, const NodeCopy& copy)
-    : loss_transient_(chunks) {
+    : loss_transient_(chunks), shares_(needs.front()->shares) {
   std::vector<const std::string*> known;  // names of persistent tensors, in the order of their addresses
   std::array<Largest, 3> largest;
   Largest in_midst, at_end;

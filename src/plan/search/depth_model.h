@@ -201,6 +201,8 @@ class DepthModel {
   // at one point and the rest at the other: by mixtures that have all layers at one of them.
   static int64_t transient_between(const DepthModel& first, const DepthModel& rest, int64_t layers,
                                    size_t chunk);
+  // The blocks of an exact model's micro-step, where the layers form one stack; else none.
+  [[nodiscard]] const BlockShares& shares() const { return shares_; }
 
  private:
   struct Timed {
@@ -228,6 +230,7 @@ class DepthModel {
   AffineBytes ops_, tensors_;
   AffineSeconds disk_traffic_;  // bytes of a step, as of micro-steps on average
   std::vector<Timed> timed_;
+  BlockShares shares_;
 };
 
 // The variant's programs at full depth, as they are.

@@ -320,6 +320,7 @@ void Search::each_of_line(Spot spot, Limits& limits, const Visit& visit) {
 // The measured places; and between one that is too large and one that fits, which may be all layers, the
 // first place that fits: it is the fastest.
 void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit) {
+  if (is_line_beyond(line, limits)) return;
   Limits of_bytes = limits;
   of_bytes.seconds = kOpen;
   const auto at = [&](int64_t place) {
@@ -329,10 +330,21 @@ void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit)
     if (place == layers_) spot.rest = spot.first;
     return spot;
   };
+  // Bounds by blocks stand for the programs of frames that move nothing else.
+  const bool shares = has_shares(line);
   const bool asks_still = !limits.is_open();
+  const bool bytes_are_open = limits.bytes == Limits().bytes && !limits.preferred;
+  const auto exceeds_at = [&](int64_t place, const Limits& of) {
+    return place > 0 && place < layers_ && exceeds_by_blocks(at(place), of);
+  };
+  const auto still_exceeds = [&](int64_t place, const Limits& of) {
+    if (exceeds_at(place, of)) return true;
+    return asks_still && !(shares && !moves_activations(line.frame)) && exceeds_by_still(at(place), of);
+  };
   const auto fits = [&](int64_t place) {
     Spot spot = at(place);
-    if (asks_still && exceeds_by_still(spot, of_bytes)) return false;
+    if (exceeds_at(place, {.budget = limits.budget})) return false;
+    if (asks_still && !(shares && bytes_are_open) && exceeds_by_still(spot, of_bytes)) return false;
     if (!may_measure(spot)) return false;
     spot.usage = usage_at(spot);
     return overrun(spot, of_bytes) <= 0;
@@ -344,14 +356,13 @@ void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit)
   for (const int64_t place : places) {
     // More layers that are recomputed only compute more.
     const bool is_late = asks_still && before_fits && !moves_activations(line.frame) &&
-                         exceeds_by_still(at(place), Limits{.budget = {}, .seconds = limits.seconds});
+                         still_exceeds(place, Limits{.budget = {}, .seconds = limits.seconds});
     if (is_late) return;
     const bool now_fits = fits(place);
     if (now_fits && !before_fits)
       if (const int64_t first = farthest(place, before + 1, fits); first != place)
         offer(at(first), limits, visit);
-    if (place < layers_ && !(asks_still && exceeds_by_still(at(place), limits)))
-      offer(at(place), limits, visit);
+    if (place < layers_ && !still_exceeds(place, limits)) offer(at(place), limits, visit);
     before = place;
     before_fits = now_fits;
   }

@@ -207,6 +207,18 @@ class Search {
   int64_t transient_at(Spot spot);
   int64_t least_transient_at(const Spot& spot);
   bool exceeds_by_still(const Spot& spot, const Limits& limits);
+  // search_blocks.cc
+  [[nodiscard]] bool has_shares(const Spot& spot) const;
+  [[nodiscard]] Spot level_of_twin(const Spot& spot, RecomputePoint point) const;
+  const DepthModel& still_model(const Spot& spot, RecomputePoint point);
+  const DepthModel* model_of_weights(const Spot& spot);
+  Base base_by_blocks(const Spot& spot);
+  bool exceeds_beside(const Spot& spot, int64_t transient, const Limits& limits);
+  bool exceeds_by_blocks(const Spot& spot, const Limits& limits);
+  bool exceeds_by_segments(const Spot& spot, const Limits& limits);
+  bool is_line_beyond(const Spot& line, const DepthModel& first, const DepthModel& rest,
+                      const Limits& limits);
+  bool is_line_beyond(const Spot& line, const Limits& limits);
   bool may_be_at(const Spot& spot, const Limits& limits);
   Base base_between(const Spot& less, const Spot& more);
   bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);

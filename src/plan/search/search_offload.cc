@@ -328,7 +328,8 @@ bool Search::exceeds_by_still(const Spot& spot, const Limits& limits) {
 // By what a frame takes at the least, of a spot's device bytes exactly.
 bool Search::may_be_at(const Spot& spot, const Limits& limits) {
   // Segments compute no less than their point does in each layer by itself.
-  if (spot.segment > 1 && exceeds(least_at(spot, true), limits)) return false;
+  if (spot.segment > 1 && (exceeds(least_at(spot, true), limits) || exceeds_by_segments(spot, limits)))
+    return false;
   Least least = least_at(spot, limits.is_open());
   if (exceeds(least, limits)) return false;
   if (!frames_[spot.frame].whole) return true;

@@ -247,6 +247,111 @@ TEST(DepthModel, mixtures_take_no_less_than_what_both_points_tell_of_them) {
   EXPECT_GT(closest, 0.95);
 }
 
+ModelSpec hybrid(int64_t layers) {
+  return parse_model_spec({{"model_type", "qwen3_5_text"},
+                           {"hidden_size", 512},
+                           {"intermediate_size", 1536},
+                           {"num_hidden_layers", layers},
+                           {"num_attention_heads", 8},
+                           {"num_key_value_heads", 2},
+                           {"head_dim", 64},
+                           {"linear_num_key_heads", 8},
+                           {"linear_num_value_heads", 16},
+                           {"linear_key_head_dim", 64},
+                           {"linear_value_head_dim", 64},
+                           {"linear_conv_kernel_dim", 4},
+                           {"full_attention_interval", 4},
+                           {"vocab_size", 4000},
+                           {"tie_word_embeddings", true}},
+                          "test");
+}
+
+// Bounds of choices at two points and of segments, by the blocks of choices at one point.
+class OfBlocks {
+ public:
+  OfBlocks(KnownPrograms& known, const Variant& variant, bool is_still)
+      : known_(known), variant_(variant), is_still_(is_still) {}
+
+  void expect_lines(RecomputePoint first, RecomputePoint rest) {
+    const BlockShares& one = at(RecomputeLevels(first)).shares();
+    const DepthModel& other = at(RecomputeLevels(rest));
+    for (int64_t place = 1; place < layers(); ++place)
+      for (size_t chunk = 0; chunk < kChunks.size(); ++chunk)
+        expect(at(RecomputeLevels(first, place, rest)).at(chunk),
+               alive_between(one, other.shares(), place, chunk),
+               other.at(chunk).runs[0].seconds + more_between(one.compute, other.shares().compute, place),
+               std::string(to_string(first)) + " in " + std::to_string(place));
+  }
+  // Segments of more layers than transfers go ahead, by a program that moves nothing but weights.
+  void expect_segments() {
+    const OffloadChoice moved = variant_.offload;
+    variant_.offload.states = variant_.offload.gradients = variant_.offload.activations = Space::device;
+    const DepthModel& block = at(RecomputeLevels(RecomputePoint::block));
+    variant_.offload = moved;
+    for (int64_t segment = 2; segment <= layers(); ++segment) {
+      const int64_t ahead = variant_.offload.prefetch, last = layers() % segment;
+      if (segment <= ahead || (last > 0 && last <= ahead)) continue;
+      RecomputeLevels levels(RecomputePoint::block);
+      levels.segment = segment;
+      expect(at(levels).at(0), alive_in_segments(block.shares(), segment, !moved.activations.any()),
+             block.at(0).runs[0].seconds + longer_in_segments(block.shares(), segment),
+             "segments of " + std::to_string(segment));
+    }
+  }
+  double closest_bytes = 0, farthest_seconds = 1;
+
+ private:
+  const std::vector<int64_t> kChunks = {128, 16};
+
+  [[nodiscard]] int64_t layers() const { return known_.experiment().model.layers; }
+  const DepthModel& at(const RecomputeLevels& levels) {
+    variant_.recompute = levels.in_layers(layers());
+    return DepthModel::exact(known_, variant_, kChunks);
+  }
+  void expect(const Usage& usage, int64_t bytes, double seconds, const std::string& what) {
+    const int64_t transient = usage.of(Space::device) - usage.persistent[index(Space::device)];
+    EXPECT_LE(bytes, transient) << what;
+    closest_bytes = std::max(closest_bytes, static_cast<double>(bytes) / static_cast<double>(transient));
+    if (!is_still_) return;  // transfers may wait for less
+    EXPECT_LE(seconds, (1 + 1e-9) * usage.runs[0].seconds) << what;
+    farthest_seconds = std::min(farthest_seconds, seconds / usage.runs[0].seconds);
+  }
+
+  KnownPrograms& known_;
+  Variant variant_;
+  bool is_still_;
+};
+
+TEST(BlockShares, bound_choices_of_layers_that_differ) {
+  constexpr int64_t kLayers = 12;
+  const auto host = Space::host, device = Space::device;
+  for (const bool lora : {false, true}) {
+    PlanRequest request = request_for(kLayers, lora);
+    request.workload.experiment.model = hybrid(kLayers);
+    request.target.device.reaches_host = false;
+    ASSERT_FALSE(is_deep(request.workload.experiment));
+    KnownPrograms known(request.workload.experiment, request.target.device);
+    for (const OffloadChoice& targets : std::vector<OffloadChoice>{
+             {}, {device, device, host, device}, {host, host, host, device}, {host, host, host, host}})
+      for (const int64_t prefetch : {0, 1, 2}) {
+        if (!targets.any() && prefetch > 0) continue;
+        SCOPED_TRACE(testing::Message() << "lora " << lora << ", states on "
+                                        << to_string(targets.states.of(0)) << ", prefetch " << prefetch);
+        Variant variant;
+        variant.micro_batch = 2;
+        variant.accumulation = 2;
+        variant.offload = targets;
+        variant.offload.prefetch = prefetch;
+        OfBlocks of(known, variant, !targets.any());
+        for (int i = 1; i < kNumRecomputePoints; ++i)
+          of.expect_lines(static_cast<RecomputePoint>(i), static_cast<RecomputePoint>(i - 1));
+        of.expect_segments();
+        EXPECT_GT(of.closest_bytes, 0.97);
+        EXPECT_GT(of.farthest_seconds, 0.8);
+      }
+  }
+}
+
 TEST(DepthModel, segments_are_measured_on_more_layers_than_a_small_model_has) {
   PlanRequest request = request_for(7, false);
   request.workload.experiment.model = model(7, true, "smollm3");

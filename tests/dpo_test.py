@@ -268,7 +268,8 @@ class Dpo(CommandTest):
             for name in ("question", "query", "input"):
                 self.assertEqual(read([{name: text["prompt"], **alone}])[0], said, "messages alone follow their question")
                 self.assertEqual(read([{name: text["prompt"], **whole}])[0], read([whole])[0], "a conversation has its question already")
-                self.assertEqual(read([{name: text["prompt"], **alone}], "--set", "data.reading=5")[0], read([alone])[0], "a run that began without it goes on so")
+                if task == "reward":  # dpo refuses answers without a question
+                    self.assertEqual(read([{name: text["prompt"], **alone}], "--set", "data.reading=5")[0], read([alone])[0], "a run that began without it goes on so")
             for kept, why in ((read([text], "--set", "data.template=trl"), "as TRL has texts"),
                               (read([text], "--set", "data.reading=1"), "as when the run began"),
                               (read([{key: text["prompt"] + text[key] for key in ("chosen", "rejected")}]), "no column 'prompt'")):

@@ -281,6 +281,9 @@ TEST_F(ShellScripts, lengths_of_prompts_and_answers_add_up_in_medicalgpt_s_scrip
   EXPECT_TRUE(pairs.method.targets.empty()) << "all linear layers";
   EXPECT_EQ(recipe("python orpo_training.py" + rest).dpo.loss, PreferenceLoss::orpo);
   EXPECT_EQ(recipe("python reward_modeling.py" + rest).task, Task::reward);
+  const std::string adapter = " --use_peft True --lora_rank 8 --lora_dropout 0.05 --target_modules all";
+  EXPECT_DOUBLE_EQ(recipe("python reward_modeling.py" + adapter + rest).method.dropout, 0.05);
+  EXPECT_DOUBLE_EQ(recipe("python dpo_training.py" + adapter + rest).method.dropout, 0.0) << "TRL's trainer";
   const LoadedRecipe adapted =
       load("torchrun --nproc_per_node 2 supervised_finetuning.py --use_peft True --lora_rank 4" + rest);
   EXPECT_TRUE(adapted.other_tools.of_scripts);

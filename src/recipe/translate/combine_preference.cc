@@ -239,13 +239,14 @@ bool is_task(const Layer& layer, Task task, std::string_view name) {
 
 // TRL's trainers of pairs set every dropout of a model to 0 once its adapter is there (disable_dropout,
 // trl/trainer/dpo_trainer.py, reward_trainer.py); axolotl's are made of them. LLaMA-Factory's DPO does the
-// same (train/dpo/trainer.py), its reward models do not.
+// same (train/dpo/trainer.py), its reward models do not; MedicalGPT's come from transformers' Trainer.
 bool drops_nothing(const Layer& layer) {
   const bool of_trl = layer.tool() == Tool::trl || layer.tool() == Tool::axolotl;
   const Said* key = layer.part("@disable_dropout");
   if (key != nullptr && !is_true(key)) return false;
-  return is_task(layer, Task::dpo, "dpo") ? of_trl || layer.tool() == Tool::llama_factory
-                                          : of_trl && is_task(layer, Task::reward, "reward");
+  return is_task(layer, Task::dpo, "dpo")
+             ? of_trl || layer.tool() == Tool::llama_factory
+             : of_trl && is_task(layer, Task::reward, "reward") && known_script(layer) == nullptr;
 }
 
 void combine_dropout(Layer& layer) {

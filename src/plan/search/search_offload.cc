@@ -19,6 +19,19 @@ const PartTarget& target_of_part(const OffloadTargets& targets, Part part) {
   return targets[static_cast<size_t>(part)];
 }
 
+// Sets what a base (Search::Base) takes of the usage of its programs whatever the rows of logits are; its seconds are the
+// caller's.
+template <class Base>
+void take_usage(const Usage& usage, Base& base) {
+  base.host = usage.of(Space::host) - usage.persistent[index(Space::host)];
+  base.on_disk = usage.of(Space::disk) - usage.persistent[index(Space::disk)];
+  base.programs = usage.program_bytes;
+  base.persistent = usage.persistent;
+  base.io = usage.io;
+  base.disk = usage.disk;
+  for (size_t i = 0; i < base.runs.size(); ++i) base.runs[i] = usage.runs[i].runs;
+}
+
 }  // namespace
 
 OffloadTargets Search::targets_of(const Spot& spot) const {
@@ -169,16 +182,9 @@ const Search::Base& Search::base_of(size_t capacity, const OffloadChoice& choice
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
     const Usage usage = usage_like(model, chunk);
     base.transient.push_back(usage.of(Space::device) - usage.persistent[index(Space::device)]);
-    base.host = usage.of(Space::host) - usage.persistent[index(Space::host)];
-    base.on_disk = usage.of(Space::disk) - usage.persistent[index(Space::disk)];
-    base.programs = usage.program_bytes;
-    base.persistent = usage.persistent;
-    base.io = usage.io;
-    base.disk = usage.disk;
-    for (size_t i = 0; i < base.runs.size(); ++i) {
-      base.runs[i] = usage.runs[i].runs;
+    take_usage(usage, base);
+    for (size_t i = 0; i < base.seconds.size(); ++i)
       base.seconds[i] = chunk == 0 ? usage.runs[i].seconds : std::min(base.seconds[i], usage.runs[i].seconds);
-    }
   }
   const DepthModel::Floor floor = is_deep_ ? model.floor_of_ops(depths_) : model.floor();
   base.floor = floor.device - base.persistent[index(Space::device)];
@@ -309,18 +315,12 @@ bool Search::exceeds_by_still(const Spot& spot, const Limits& limits) {
   const bool is_like_it = frames_[still.frame].variant.update_in_backward == frame.variant.update_in_backward;
   if (still.frame == spot.frame || !is_like_it || !may_measure(still)) return false;
   const Usage usage = bytes_and_seconds(still);
-  const auto transient = [&](Space space) { return usage.of(space) - usage.persistent[index(space)]; };
   Base base;
-  base.io = usage.io;
-  base.disk = usage.disk;
-  base.programs = usage.program_bytes;
-  base.persistent = usage.persistent;
-  for (size_t i = 0; i < base.runs.size(); ++i) {
-    base.runs[i] = usage.runs[i].runs;
-    base.seconds[i] = usage.runs[i].seconds;
-  }
-  Least least{
-      .device = transient(Space::device), .host = transient(Space::host), .disk = transient(Space::disk)};
+  take_usage(usage, base);
+  for (size_t i = 0; i < base.seconds.size(); ++i) base.seconds[i] = usage.runs[i].seconds;
+  Least least{.device = usage.of(Space::device) - usage.persistent[index(Space::device)],
+              .host = base.host,
+              .disk = base.on_disk};
   add_parts(frame.capacity, choice, base, least);
   return exceeds(least, limits);
 }

@@ -162,7 +162,7 @@ class Planned(CommandTest):
         self.assertEqual(plan["devices"]["link_bytes_per_second"], self.planned("--gpu", "RTX 4090")["devices"]["link_bytes_per_second"])
 
     def test_a_card_that_is_full_with_it_is_refused_with_it(self):
-        each = self.planned("--gpu", "A100 40GB")["devices"]["device_bytes_each"]
+        each = self.planned("--gpu", "A100 40GB", "--memory", "2GiB")["devices"]["device_bytes_each"]
         words = ("plan", self.recipe, "--threads", 1, "--devices", 2, "--gpu", "A100 40GB", "--memory", f"{each + (8 << 20)}B")
         output(*words)
         output(*words, *BY_NCCL, code=3)

@@ -69,6 +69,7 @@ class OneCopyTest(DividedTest):
     """Runs with one copy, and what is read of them."""
     DEVICE = "cpu"
     STEPS = 6
+    BATCH = FEW
 
     def assert_same_bits(self, count, config=WIDE, **settings):
         """Files, losses and norms are those of processes that have a copy each; the arenas are as large, and together they take less."""
@@ -77,7 +78,7 @@ class OneCopyTest(DividedTest):
         found = []
         memory = settings.pop("memory", {})
         for name, node_copy in (("apart", False), ("once", True)):
-            self.train(config, name, count, "--device", self.DEVICE, **{**FEW, "schedule": {"max_steps": self.STEPS, "warmup": 2}, **settings},
+            self.train(config, name, count, "--device", self.DEVICE, **{**self.BATCH, "schedule": {"max_steps": self.STEPS, "warmup": 1}, **settings},
                        memory={"loss_chunk": 64, **memory, "node_copy": node_copy})
             found.append((self.files_of(name, self.STEPS), [(step["loss"], step["grad_norm"]) for step in steps(self.folder / name)]))
         for name, content in found[0][0].items():
@@ -294,7 +295,8 @@ def may_lock(size):
 class HostCopies(OneCopyTest):
     """Frozen weights of several cards, offloaded to the host."""
     DEVICE = "emulated"
-    STEPS = 3
+    STEPS = 2
+    BATCH = {"batch": {"effective": 4, "micro": 1}}  # an emulated card takes long
     AWAY = {"offload": ["weights"]}
 
     def test_adapters_have_the_bits_of_copies(self):

@@ -296,7 +296,7 @@ class HostCopies(OneCopyTest):
     """Frozen weights of several cards, offloaded to the host."""
     DEVICE = "emulated"
     STEPS = 2
-    BATCH = {"batch": {"effective": 4, "micro": 1}}  # an emulated card takes long
+    BATCH = {"batch": {"effective": 3, "micro": 1}}  # an emulated card takes long
     AWAY = {"offload": ["weights"]}
 
     def test_adapters_have_the_bits_of_copies(self):

@@ -111,7 +111,8 @@ std::vector<GpuType> types_of_nodes(std::vector<GpuType> stated, const std::vect
   if (unknown == stated.end()) return stated;
   const std::string option = formatted("--device {}={}B: ", unknown->name, unknown->bytes);
   if (of_nodes.empty())
-    throw UsageError(option + "Slurm's nodes have no GPUs; without --device, runs that need none are submitted");
+    throw UsageError(option +
+                     "Slurm's nodes have no GPUs; without --device, runs that need none are submitted");
   std::vector<std::string> types = of_nodes;
   std::erase(types, "");
   if (!types.empty())

@@ -206,7 +206,8 @@ TEST(Slurm, AsksForNoTypeThatNoNodeHas) {
   EXPECT_EQ(gpu_type(untyped, on_card(10 * kGiB)), "") << "--gres=gpu:1";
   EXPECT_EQ(gpu_type(untyped, on_card(13 * kGiB)), std::nullopt);
   EXPECT_THAT(refusal_of(types, {"a100", ""}), HasSubstr("their types are a100: name those"));
-  EXPECT_THAT(refusal_of(types, {""}), HasSubstr("state one size that all of them have (--device gpu=25769803776B)"));
+  EXPECT_THAT(refusal_of(types, {""}),
+              HasSubstr("state one size that all of them have (--device gpu=25769803776B)"));
   EXPECT_THAT(refusal_of(types, {}), HasSubstr("--device l4=25769803776B: Slurm's nodes have no GPUs"));
 }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import command_run
 from command_run import CommandTest, output, run
-from divided_gradients_test import FEW, ONE, DividedTest
+from divided_gradients_test import ONE, DividedTest
 from several_devices_test import LARGE, LORA, MPIRUN, PLUGIN, WIDE
 from shard import SuiteLoader, is_mine
 from small_models import steps, tiny_recipe
@@ -74,7 +74,7 @@ class ByNccl(NcclTest):
                 self.log.unlink()
 
     def test_what_is_off_the_card_goes_through_the_host_with_the_same_bits(self):
-        settings = {**FEW, "precision": "bf16-master"}
+        settings = {**ONE, "precision": "bf16-master"}
         away = {"shard": "gradients", "loss_chunk": 64, "offload": ["states", "gradients", "weights", "activations"]}
         for name, more in (("host", {}), ("disk", {"disk": "1GiB"})):
             if not is_my_cell("offload", name):

@@ -238,6 +238,22 @@ Option memory_shard() {
       "adafactor none");
 }
 
+// A share, or what the planner takes by how well it knows speeds.
+Option memory_tie() {
+  return make(
+      "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%, or auto",
+      "plans whose throughput is within this share of the fastest count as equal; among them the one "
+      "with least disk traffic, then least host memory of a GPU's machine, then least memory is taken. "
+      "auto: 1% where speeds are measured (plimsoll calibrate), 5% where they are guessed",
+      [](const Node& node, Folder) -> std::optional<std::optional<double>> {
+        if (node.kind == Node::Kind::scalar && node.text == "auto") return std::optional<double>();
+        const std::optional<double> share = read_share(node);
+        if (!share) return std::nullopt;
+        return std::optional<std::optional<double>>(std::in_place, share);
+      },
+      [](const std::optional<double>& share) { return share ? print_percent(*share) : Json("auto"); });
+}
+
 }  // namespace
 
 std::vector<Option> memory_options() {
@@ -247,18 +263,7 @@ std::vector<Option> memory_options() {
       memory_limit("memory.host", FIELD(memory.host),
                    "host memory budget of a run on a GPU; refused on a CPU, where memory.device is the "
                    "whole budget"),
-      make(
-          "memory.tie", FIELD(memory.tie_percent), "a share from 0% to 100%, or auto",
-          "plans whose throughput is within this share of the fastest count as equal; among them the one "
-          "with least disk traffic, then least host memory of a GPU's machine, then least memory is taken. "
-          "auto: 1% where speeds are measured (plimsoll calibrate), 5% where they are guessed",
-          [](const Node& node, Folder) -> std::optional<std::optional<double>> {
-            if (node.kind == Node::Kind::scalar && node.text == "auto") return std::optional<double>();
-            const std::optional<double> share = read_share(node);
-            if (!share) return std::nullopt;
-            return std::optional<std::optional<double>>(std::in_place, share);
-          },
-          [](const std::optional<double>& share) { return share ? print_percent(*share) : Json("auto"); }),
+      memory_tie(),
       make(
           "memory.disk", FIELD(memory.disk_bytes), "a size such as 100GiB", "disk space for offloading",
           [](const Node& node, Folder) { return read_bytes(node); }, print_bytes),

@@ -20,7 +20,12 @@ enum class Family : uint8_t { decoder, t5, gla, encoder };
 enum class Effort : uint8_t { usual, large, longest };
 
 // So many devices divide their states, or more than these.
-Sharding by(int64_t ranks, ShardStage stage = ShardStage::states) { return {ranks, stage}; }
+struct Devices : Sharding {
+  NodeCopy copy = {};  // of frozen weights
+};
+Devices by(int64_t ranks, ShardStage stage = ShardStage::states, NodeCopy copy = {}) {
+  return {{ranks, stage}, copy};
+}
 
 struct Case {
   const char* name;
@@ -40,10 +45,9 @@ struct Case {
   bool in_part = false;   // parts may have several offload targets each, and transfers start sooner or later
   std::optional<RecomputePoint> recompute = {};  // of all layers
   size_t number = 0;                             // of the grid's cell: a landing runs a third of them
-  Sharding cut = {};                             // of several devices
+  Devices cut = {};                              // several
   std::optional<OffloadParts> offload = {};      // that are stated
   Effort effort = Effort::usual;
-  NodeCopy copy = {};  // of frozen weights
 };
 
 ModelSpec model_of(const Case& c) {
@@ -126,7 +130,7 @@ PlanRequest request_for(const Case& c) {
   // Ops of this size would all take the overhead of one.
   request.target.device.rates.op_overhead = 1e-9;
   request.target.own_memory = c.own_memory;
-  request.target.layout.node_copy = c.copy;
+  request.target.layout.node_copy = c.cut.copy;
   if (c.launches) {
     request.target.device.backend = Backend::gpu;
     request.target.device.launch_seconds = 2e-6;
@@ -577,8 +581,7 @@ INSTANTIATE_TEST_SUITE_P(
               .budgets = 150,
               .in_part = true,
               .recompute = RecomputePoint::none,
-              .cut = by(2),
-              .copy = {2, Space::host}}})),
+              .cut = by(2, ShardStage::states, {2, Space::host})}})),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

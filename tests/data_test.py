@@ -345,10 +345,12 @@ class DataTest(unittest.TestCase):
             data = {"template": "chatml"} if kind == "talk.jsonl" else {}
             settings = recipe(self.folder / kind, str(self.folder / f"rows.{kind}"), data=data, schedule={"max_steps": 2})
             parts = json.loads(run("plan", settings, "--json").stdout)["host"]["components"]
-            self.assertGreater({one["name"]: one["bytes"] for one in parts}["longest row"], 25 * MIB, kind)
+            self.assertGreater({one["name"]: one["bytes"] for one in parts}["longest row"], 10 * MIB, kind)
             done = run("train", settings, "--quiet")
             self.assertEqual(done.returncode, 0, done.stderr)
             report = json.loads((settings.parent / "run" / "run.json").read_text())
+            for bytes_of in ("process_peak_rss_bytes", "process_data_bytes"):
+                self.assertLessEqual(report["measured"][bytes_of], report["planned"][bytes_of], f"{kind}: {bytes_of}")
             self.assertGreaterEqual(report["rows"]["truncated"], 1)
             for bytes_of in ("process_peak_rss_bytes", "process_data_bytes"):
                 self.assertLess(report["measured"][bytes_of], report["planned"][bytes_of], f"{kind}: {bytes_of}")
@@ -434,6 +436,12 @@ class DataTest(unittest.TestCase):
         done = run("train", settings, "--quiet", "--overwrite")
         self.assertEqual(done.returncode, 4, done.stderr)
         self.assertIn("too many keys.jsonl:9: has an object of more than 4,096 keys", done.stderr)
+        path.write_text(rows["keys beside"] + "\n" + '{"prompt":"a","response":"b"}\n' * 8)  # the names of a file's first row are kept
+        settings = recipe(self.folder / "first", str(path), task="sft", batch={"effective": 8, "micro": 2}, schedule={"max_steps": 2})
+        done = run("train", settings, "--quiet")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("too many keys.jsonl:1: has an object of more than 4,096 keys", done.stderr)
+        self.assertEqual(run("train", settings, "--quiet", "--set", "data.on_error=skip").returncode, 0)
 
     def write_rows(self, kind, megabytes):
         """A file of so many MB of rows; it is the rows' number that differs, not their lengths."""

@@ -98,7 +98,7 @@ class Check:
         """The outcomes that the tool told; what it says at the end where it ended otherwise."""
         told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         for line in told:
-            skipped = line["figures"].get("skipped", "") if may_skip else ""
+            skipped = (line["figures"] or {}).get("skipped", "") if may_skip else ""
             self.report.add(line["name"], line["detail"] or skipped, line["figures"], skipped=bool(skipped))
         if done.returncode not in (0, 1) or (done.returncode == 1 and not any(line["detail"] for line in told)):
             self.report.add(f"{part}/the program", f"exit {done.returncode}: {done.stderr.strip()[-400:]}")
@@ -272,7 +272,7 @@ class Check:
     def ranks(self):
         """Sums over ranks on the card, NCCL with one rank; two processes of one run on this one card: every stage, with one set of bits."""
         told = self.take(self.tool("ranks", limit=120), "ranks", may_skip=True)
-        self.two_ranks(next((line["figures"] for line in told if "NCCL" in line["name"]), {}))
+        self.two_ranks(next((line["figures"] or {} for line in told if "NCCL" in line["name"]), {}))
 
     def two_ranks(self, nccl):
         """Through the host, and by an NCCL that can give two ranks one card."""

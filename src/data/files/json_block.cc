@@ -107,6 +107,10 @@ class ColumnFinder final : public OuterVisitor {
 
  private:
   void on_key(const std::string& name) override {
+    constexpr size_t kMost = JsonLimits{}.max_keys;  // their names would take more than the row's text
+    if (columns_.size() == kMost && !numbers_.contains(name))
+      throw DamagedError(
+          formatted("{}: has an object of more than {} keys.", where(), format_count(int64_t{kMost})));
     const auto [found, added] = numbers_.emplace(name, columns_.size());
     if (added) columns_.push_back({name, ColumnKind::other, ""});
     current_ = found->second;

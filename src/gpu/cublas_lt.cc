@@ -246,20 +246,15 @@ std::vector<fs::path> cublas_lt_places(const ReadVariable& variable) {
 }
 
 OpenedLibrary open_cublas_lt(const ReadVariable& variable) {
-  const std::vector<fs::path> places = cublas_lt_places(variable);
-  if (places.empty()) return {nullptr, std::string(kVariable) + "=none"};
-  std::string reason;
-  for (const fs::path& place : places) {
-    std::string why;
-    if (auto library = open_file(place, why)) return {std::move(library), ""};
-    // A file that exists and cannot be used explains more than a missing one.
-    if (reason.empty() || place.has_parent_path()) reason = why;
-  }
+  OpenedLibrary opened;
+  opened.library = open_first(sought(), variable, open_file, opened.reason);
+  const bool is_off = cublas_lt_places(variable).empty();
+  if (opened.library != nullptr || is_off) return opened;
   if (variable(kVariable) != nullptr)
     throw UsageError(
         formatted("{}: {}; name libcublasLt.so.13 or .12, or set none to use this program's own kernels",
-                  kVariable, reason));
-  return {nullptr, reason};
+                  kVariable, opened.reason));
+  return opened;
 }
 
 }  // namespace plimsoll::gpu

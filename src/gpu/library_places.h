@@ -23,4 +23,19 @@ struct SoughtLibrary {
 // folders of CUDA and of Python's packages. What the variable names is all that is tried; none where that is "none".
 std::vector<std::filesystem::path> library_places(const SoughtLibrary& sought, const ReadVariable& variable);
 
+// The first of the places that open(place, reason) makes a library of; else nullptr, with the reason.
+template <class Open>
+auto open_first(const SoughtLibrary& sought, const ReadVariable& variable, Open&& open, std::string& reason) {
+  decltype(open(std::filesystem::path(), reason)) library = nullptr;
+  const std::vector<std::filesystem::path> places = library_places(sought, variable);
+  if (places.empty()) reason = std::string(sought.variable) + "=none";
+  for (const std::filesystem::path& place : places) {
+    std::string why;
+    if ((library = open(place, why)) != nullptr) break;
+    // A file that exists and cannot be used explains more than a missing one.
+    if (reason.empty() || place.has_parent_path()) reason = why;
+  }
+  return library;
+}
+
 }  // namespace plimsoll::gpu

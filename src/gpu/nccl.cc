@@ -16,7 +16,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kVariable = "PLIMSOLL_NCCL";
-constexpr int kOldest = 21800;                                        // asked for with its configuration
+constexpr int kOldest = 21800;  // asked for with its configuration
+constexpr const char* kWhatToDo =
+    "\n  NCCL_DEBUG=WARN in the environment says more; memory.exchange: staged (--set memory.exchange=staged) does "
+    "without it";
 constexpr double kForEver = std::numeric_limits<double>::infinity();  // who watches over the ranks ends it
 
 std::string version_text(int version) {
@@ -80,16 +83,9 @@ std::string NcclLibrary::name() const { return "NCCL " + version_text(version); 
 std::vector<fs::path> nccl_places(const ReadVariable& variable) { return library_places(sought(), variable); }
 
 OpenedNccl open_nccl(const ReadVariable& variable) {
-  const std::vector<fs::path> places = nccl_places(variable);
-  if (places.empty()) return {nullptr, std::string(kVariable) + "=none"};
-  std::string reason;
-  for (const fs::path& place : places) {
-    std::string why;
-    if (auto library = open_file(place, why)) return {std::move(library), ""};
-    // A file that exists and cannot be used explains more than a missing one.
-    if (reason.empty() || place.has_parent_path()) reason = why;
-  }
-  return {nullptr, reason};
+  OpenedNccl opened;
+  opened.library = open_first(sought(), variable, open_file, opened.reason);
+  return opened;
 }
 
 std::string NcclComm::unique_id(const NcclLibrary& library) {
@@ -120,10 +116,8 @@ NcclComm::NcclComm(std::shared_ptr<const NcclLibrary> library, const std::string
 void NcclComm::fail(int result, const char* call) const {
   const char* const more = library_->calls.last_error(comm_);
   const std::string detail = more == nullptr || *more == '\0' ? "" : formatted(" ({})", more);
-  throw StoppedError(
-      formatted("{}: {} fails: {}{}\n  NCCL_DEBUG=WARN in the environment says more; memory.exchange: staged "
-                "(--set memory.exchange=staged) does without it",
-                library_->name(), call, library_->calls.error_string(result), detail));
+  throw StoppedError(formatted("{}: {} fails: {}{}{}", library_->name(), call,
+                               library_->calls.error_string(result), detail, kWhatToDo));
 }
 
 void NcclComm::require(int result, const char* call) const {
@@ -136,10 +130,8 @@ void NcclComm::wait_for(int result, const char* call, double seconds) const {
   const auto begin = Clock::now();
   for (int spins = 0; result == nccl::kInProgress; ++spins) {
     if (std::chrono::duration<double>(Clock::now() - begin).count() > seconds)
-      throw StoppedError(
-          formatted("{}: {}: the other ranks do not answer within {} s\n  NCCL_DEBUG=WARN in the environment "
-                    "says more; memory.exchange: staged (--set memory.exchange=staged) does without it",
-                    library_->name(), call, static_cast<int64_t>(seconds)));
+      throw StoppedError(formatted("{}: {}: the other ranks do not answer within {} s{}", library_->name(),
+                                   call, static_cast<int64_t>(seconds), kWhatToDo));
     if (spins < kSpins)
       std::this_thread::yield();
     else

@@ -47,6 +47,15 @@ struct MessageRow {
   std::string_view remedy = {};  // what to do first, where the cause alone does not say it
 };
 
+// Rows of failures that are not of memory, added one by one.
+struct Failures {
+  std::vector<MessageRow> rows;
+  void add(std::string_view name, std::string_view anchor, std::string_view first, std::string_view words,
+           std::string_view remedy = {}, std::string_view needs = {}) {
+    rows.push_back({name, Sign::other_failure, anchor, {first}, words, needs, false, remedy});
+  }
+};
+
 // Each family's rows, in files of its name.
 std::vector<MessageRow> torch_messages();
 std::vector<MessageRow> device_messages();     // cuBLAS, NCCL, drivers, HAMi, vLLM

@@ -4,16 +4,6 @@
 namespace plimsoll::doctor {
 namespace {
 
-using Rows = std::vector<MessageRow>;
-
-struct Faults {
-  Rows rows;
-  void add(std::string_view name, std::string_view anchor, std::string_view first, std::string_view words,
-           std::string_view remedy = {}, std::string_view needs = {}) {
-    rows.push_back({name, Sign::other_failure, anchor, {first}, words, needs, false, remedy});
-  }
-};
-
 // Matches the text before the code that a process ended with: "exits with return code = ", "(exitcode: ", "Exit Code: ".
 constexpr std::string_view kBeforeCode =
     R"((?: [Ee]xit(?:s|ed)? (?: with )? (?: return )? [\s_]* (?: [Cc]ode | [Ss]tatus ) | return [\s_]? code ) ['"]? (?: = | : | of | is )? ['"]? $)";
@@ -24,7 +14,7 @@ struct CrashCode {
   Sign sign = Sign::other_failure;
 };
 
-void add_fault_exits(Rows& rows) {
+void add_fault_exits(std::vector<MessageRow>& rows) {
   constexpr std::string_view kSegmentation = "a crash (segmentation fault)";
   constexpr std::string_view kIllegal = "a crash: an instruction that this processor lacks, or damaged code";
   constexpr std::string_view kBuild =
@@ -58,7 +48,7 @@ void add_fault_exits(Rows& rows) {
       {"exit.illegal", Sign::other_failure, "Illegal instruction", {}, kIllegal, {}, false, kBuild});
 }
 
-void add_fault_crashes(Faults& failures) {
+void add_fault_crashes(Failures& failures) {
   for (const std::string_view anchor :
        {"double free or corruption", "malloc(): ", "free(): invalid", "corrupted size vs. prev_size",
         "corrupted double-linked list", "munmap_chunk(): invalid pointer"})
@@ -73,7 +63,7 @@ void add_fault_crashes(Faults& failures) {
       "the stack below it names the place; py-spy and PYTHONFAULTHANDLER=1 show that of all threads");
 }
 
-void add_fault_disks(Faults& failures) {
+void add_fault_disks(Failures& failures) {
   constexpr std::string_view kRoom =
       "`df -h` and `df -i` of the folder that it writes into; keep fewer checkpoints, or write them elsewhere";
   constexpr std::string_view kBroken = "`dmesg -T` names the disk, or the network folder that went away";
@@ -109,7 +99,7 @@ void add_fault_disks(Faults& failures) {
                "write into another folder, or mount it for writing", R"((?: Errno 30 \] | rror: | : ) $)");
 }
 
-void add_fault_devices(Faults& failures) {
+void add_fault_devices(Failures& failures) {
   constexpr std::string_view kLost =
       "`dmesg -T | grep -i xid` has the driver's error; restart the machine, and watch power and temperature "
       "(nvidia-smi -q -d POWER,TEMPERATURE) when it comes back";
@@ -141,7 +131,7 @@ void add_fault_devices(Faults& failures) {
                "CUDA_LAUNCH_BLOCKING=1 names the right place");
 }
 
-void add_fault_limits(Faults& failures) {
+void add_fault_limits(Failures& failures) {
   constexpr std::string_view kFewer =
       "raise the limit (ulimit -u; docker run --pids-limit=-1; pids.max of the control group), or start fewer: "
       "OMP_NUM_THREADS=1, OPENBLAS_NUM_THREADS=1, fewer loader processes";
@@ -153,7 +143,7 @@ void add_fault_limits(Faults& failures) {
   failures.add("limit.processes", "unable to create new native thread", "", kWords, kFewer);
 }
 
-void add_fault_files(Faults& failures) {
+void add_fault_files(Failures& failures) {
   constexpr std::string_view kFiles =
       "ulimit -n 65536 before the run; fewer loader processes, or "
       "torch.multiprocessing.set_sharing_strategy('file_system')";
@@ -166,7 +156,7 @@ void add_fault_files(Faults& failures) {
 }
 
 // Programs that report another one which failed.
-void add_fault_children(Faults& failures) {
+void add_fault_children(Failures& failures) {
   constexpr std::string_view kChild = "another process of the run failed, and its own error stands before it";
   constexpr std::string_view kLook =
       "look for the first traceback above it, or in the log of the rank that it names";
@@ -181,7 +171,7 @@ void add_fault_children(Faults& failures) {
 }  // namespace
 
 std::vector<MessageRow> fault_messages() {
-  Faults failures;
+  Failures failures;
   add_fault_exits(failures.rows);
   add_fault_crashes(failures);
   add_fault_disks(failures);

@@ -4,16 +4,6 @@
 namespace plimsoll::doctor {
 namespace {
 
-using Rows = std::vector<MessageRow>;
-
-struct Failures {
-  Rows rows;
-  void add(std::string_view name, std::string_view anchor, std::string_view first, std::string_view words,
-           std::string_view remedy, std::string_view needs = {}) {
-    rows.push_back({name, Sign::other_failure, anchor, {first}, words, needs, false, remedy});
-  }
-};
-
 constexpr std::string_view kStartedByPmix =
     "start the processes with srun --mpi=pmix (srun --mpi=list names what this Slurm has), or by mpirun in the job";
 
@@ -53,7 +43,7 @@ void add_nccl(Failures& failures) {
                R"((?: error .* | Error .* ) $)");
 }
 
-void add_nccl_more(Failures& failures) {
+void add_nccl_calls(Failures& failures) {
   constexpr std::string_view kDebug =
       "run it again with NCCL_DEBUG=WARN: the line behind NCCL WARN says what failed";
   failures.add(
@@ -205,7 +195,7 @@ void add_own(Failures& failures) {
 std::vector<MessageRow> ranks_messages() {
   Failures failures;
   add_nccl(failures);
-  add_nccl_more(failures);
+  add_nccl_calls(failures);
   add_sockets(failures);
   add_mpi(failures);
   add_own(failures);

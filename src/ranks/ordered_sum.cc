@@ -171,6 +171,10 @@ std::pair<OrderedSum::Place, size_t> OrderedSum::walk(std::span<const RankPieces
   return {place, done};
 }
 
+std::pair<OrderedSum::Place, size_t> OrderedSum::next(std::span<const RankPieces> parts, Place place) const {
+  return walk(parts, place, [](const RankPieces&, size_t, size_t, size_t) {});
+}
+
 void OrderedSum::pack(std::span<const RankPieces> parts, Place place, size_t rank, std::byte* to) {
   walk(parts, place, [&](const RankPieces& part, size_t at, size_t bytes, size_t before) {
     const auto [begin, count] = range_of(part, rank, at, bytes);
@@ -231,7 +235,7 @@ void OrderedSum::add_pieces(std::span<const RankPieces> parts, DType dtype) {
   const size_t ranks = ranks_of(group_);
   const auto own = static_cast<size_t>(group_.rank());
   for (Place place; place.part < parts.size();) {
-    const auto [end, bytes] = walk(parts, place, [](const RankPieces&, size_t, size_t, size_t) {});
+    const auto [end, bytes] = next(parts, place);
     exchange_->turn();
     for (size_t rank = 0; rank < ranks; ++rank) pack(parts, place, rank, slice_.data() + rank * bytes);
     exchange_->exchange(slice_.first(ranks * bytes), received_.first(ranks * bytes));
@@ -248,7 +252,7 @@ void OrderedSum::gather_pieces(std::span<const RankPieces> parts) {
   const size_t ranks = ranks_of(group_);
   const auto own = static_cast<size_t>(group_.rank());
   for (Place place; place.part < parts.size();) {
-    const auto [end, bytes] = walk(parts, place, [](const RankPieces&, size_t, size_t, size_t) {});
+    const auto [end, bytes] = next(parts, place);
     exchange_->turn();
     pack(parts, place, own, slice_.data() + own * bytes);
     exchange_->all_gather(slice_.first(ranks * bytes));

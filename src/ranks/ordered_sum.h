@@ -124,6 +124,7 @@ class OrderedSum {
   void unpack(std::span<const RankPieces> parts, Place place, size_t rank, const std::byte* from);
   template <class Visit>
   std::pair<Place, size_t> walk(std::span<const RankPieces> parts, Place place, Visit visit) const;
+  [[nodiscard]] std::pair<Place, size_t> next(std::span<const RankPieces> parts, Place place) const;
 
   Group& group_;
   std::unique_ptr<RankExchange> exchange_;

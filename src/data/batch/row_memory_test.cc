@@ -92,7 +92,7 @@ std::vector<HostileRow> structures() {
       {"empty objects beside", RowFormat::prompt_response, "{" + texts + empties + "}"},
       {"deep lists beside", RowFormat::prompt_response, "{" + texts + list_of(deep, "0") + "}"},
       {"many keys beside", RowFormat::prompt_response,
-       "{" + members(20'000) + R"("prompt":"a","response":"b"})"},
+       "{" + members(4000) + R"("prompt":"a","response":"b"})"},
       {"empty objects in the place of messages", RowFormat::messages, talk_of(empties)},
       {"empty objects as a text in the place of messages", RowFormat::messages, talk_of(as_text)},
       {"empty texts", RowFormat::messages, talk_of(list_of("\"\"", "\"\""))},

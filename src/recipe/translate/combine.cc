@@ -387,11 +387,11 @@ void refuse_other_losses(Layer& layer) {
   std::string words = in_small_letters(script);
   std::ranges::replace_if(
       words, [](unsigned char c) { return std::isalnum(c) == 0; }, ' ');
-  for (const std::string& word : split(words, ' ')) {
-    const std::string_view chosen = before.task == Task::reward               ? "reward"
-                                    : before.task != Task::dpo                ? ""
-                                    : before.dpo.loss == PreferenceLoss::orpo ? "orpo"
-                                                                              : "dpo";
+  const std::string_view chosen = before.task == Task::reward               ? "reward"
+                                  : before.task != Task::dpo                ? ""
+                                  : before.dpo.loss == PreferenceLoss::orpo ? "orpo"
+                                                                            : "dpo";
+  for (const std::string& word : split(words, ' '))
     if (word != chosen && std::ranges::find(kLosses, word) != kLosses.end())
       return layer.refuse_until_later(
           program,
@@ -400,7 +400,6 @@ void refuse_other_losses(Layer& layer) {
               "trains on its rows alone, task=dpo and task=reward on preferences",
               script, word),
           "task");
-  }
 }
 
 // A script of one's own has templates of its own; its command has a name alone.

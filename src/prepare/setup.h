@@ -182,6 +182,9 @@ struct FirstRows {
 };
 FirstRows open_first_rows(const Resolved& resolved, int64_t count);
 
+// Says that rows have tools which their chat template prints nowhere; "" where it prints them or there are none.
+std::string unprinted_tools_note(const DataSetup& data);
+
 // Rows or texts that a model is to score, and how: the encoder's task is that of a reward model asked for one
 // answer at a time, where it is.
 struct RowsToScore {

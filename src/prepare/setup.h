@@ -182,7 +182,7 @@ struct FirstRows {
 };
 FirstRows open_first_rows(const Resolved& resolved, int64_t count);
 
-// Says that rows have tools which their chat template prints nowhere; "" where it prints them or there are none.
+// A note about rows with tools that their chat template prints nowhere; else "".
 std::string unprinted_tools_note(const DataSetup& data);
 
 // Rows or texts that a model is to score, and how: the encoder's task is that of a reward model asked for one

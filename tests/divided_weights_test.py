@@ -16,8 +16,8 @@ from small_models import GLA, T5, TODAY, steps, tiny_recipe
 
 UNTIED = {**WIDE, "tie_word_embeddings": False}
 OWN = {"node_copy": False}  # frozen weights are one copy on this machine otherwise
-EVALUATED = {"eval": {"every": 3, "micro": 1}, "data": {"eval": 7}}  # some ranks run another's row
-PAIRS = {"eval": {"every": 3, "micro": 1}, "data": {"eval": 3}}  # of eight
+EVALUATED = {"eval": {"every": 3, "micro": 2}, "data": {"eval": 7}}  # behind rows of their own some ranks run another's
+PAIRS = {"eval": {"every": 3, "micro": 2}, "data": {"eval": 3}}  # of eight
 
 
 def sets(*settings):

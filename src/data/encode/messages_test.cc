@@ -51,9 +51,7 @@ TEST(Messages, a_system_message_of_its_own_column_begins_those_that_have_none) {
     Row row(2);
     row[0].json = ordered_json::parse(messages);
     row[1].json = ordered_json::parse(system);
-    return read_messages(
-               row, {"messages", "system"}, [] { return std::string("d.jsonl:7"); }, {})
-        .messages;
+    return read_messages(row, {"messages", "system"}, [] { return std::string("d.jsonl:7"); }, {}).messages;
   };
   const char* const kAsked = R"([{"from": "human", "value": "q"}])";
   EXPECT_EQ(read_row(kAsked, R"("s")"),

@@ -120,8 +120,8 @@ std::vector<std::string> parts_of(RowFormat format) {
     case RowFormat::alpaca:
       return {"instruction", "output", "input", "system", "history"};
     case RowFormat::preference:
-      return {"chosen", "rejected", "prompt",       "input",          "system",
-              "history", "margin",  "message_role", "message_content"};
+      return {"chosen",  "rejected", "prompt",       "input",          "system",
+              "history", "margin",   "message_role", "message_content"};
     case RowFormat::sentence_label:
       return {"sentence", "label", "sentence2", "token_type_ids"};
   }

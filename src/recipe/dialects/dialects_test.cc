@@ -245,11 +245,14 @@ TEST_F(Dialects, the_warm_up_of_axolotl_is_at_most_a_hundred_steps) {
 }
 
 TEST_F(Dialects, a_polynomial_of_power_1_is_a_line_to_its_last_rate) {
-  const std::string base = "model_name_or_path: m\nstage: sft\nlearning_rate: 1e-4\nlr_scheduler_type: polynomial\n";
+  const std::string base =
+      "model_name_or_path: m\nstage: sft\nlearning_rate: 1e-4\nlr_scheduler_type: polynomial\n";
   EXPECT_EQ(recipe(base).schedule.name, ScheduleName::linear);
   EXPECT_DOUBLE_EQ(recipe(base).schedule.min_ratio, 1e-3);
-  EXPECT_DOUBLE_EQ(recipe(base + "lr_scheduler_kwargs: {lr_end: 1e-5, power: 1.0}\n").schedule.min_ratio, 0.1);
-  EXPECT_THAT(error_of(base + "lr_scheduler_kwargs: {power: 2}\n"), HasSubstr("of polynomials only those of power 1"));
+  EXPECT_DOUBLE_EQ(recipe(base + "lr_scheduler_kwargs: {lr_end: 1e-5, power: 1.0}\n").schedule.min_ratio,
+                   0.1);
+  EXPECT_THAT(error_of(base + "lr_scheduler_kwargs: {power: 2}\n"),
+              HasSubstr("of polynomials only those of power 1"));
   EXPECT_THAT(error_of("model_name_or_path: m\nstage: sft\nlr_scheduler_type: polynomial\n"),
               HasSubstr("needs a learning_rate beside it"));
 }
@@ -459,7 +462,8 @@ TEST_F(Dialects, columns_of_tools_systems_and_histories_are_read) {
   EXPECT_EQ(texts.at("system") + " " + texts.at("history"), "rules before");
   EXPECT_EQ(recipe(ranking("sharegpt", R"({"messages": "q", "system": "rules"})")).data.columns.at("system"),
             "rules");
-  EXPECT_THAT(error_of(ranking("sharegpt", R"({"messages": "q", "history": "before"})")), HasSubstr("history"));
+  EXPECT_THAT(error_of(ranking("sharegpt", R"({"messages": "q", "history": "before"})")),
+              HasSubstr("history"));
 }
 
 TEST_F(Dialects, a_distilled_model_is_of_its_students_family) {
@@ -491,7 +495,8 @@ TEST_F(Dialects, keys_of_pairs_in_a_recipe_of_trl_are_those_of_dpo) {
   EXPECT_EQ(recipe(base).optimizer.lr, 2e-5);
   EXPECT_THAT(error_of(base + "beta: 0.1\noutput_dir: runs/zephyr-KTO\n"), HasSubstr("a name here says kto"));
   EXPECT_EQ(recipe(base + "beta: 0.1\noutput_dir: runs/zephyr-kto\n", {"task=dpo"}).task, Task::dpo);
-  EXPECT_THAT(error_of(base + "max_prompt_length: 512\noutput_dir: runs/sft\n"), HasSubstr("a name here says sft"));
+  EXPECT_THAT(error_of(base + "max_prompt_length: 512\noutput_dir: runs/sft\n"),
+              HasSubstr("a name here says sft"));
   EXPECT_EQ(recipe(base + "max_prompt_length: 512\noutput_dir: runs/sft\n", {"task=sft"}).task, Task::sft);
   EXPECT_THAT(load(base + "max_prompt_length: 512\n").other_tools.no_effect.back().reason,
               HasSubstr("since 0.29"));

@@ -20,8 +20,8 @@ bool is_one_of(std::string_view text, std::span<const std::string_view> words) {
 
 // Programs that start others.
 constexpr std::array<std::string_view, 18> kWrappers = {
-    "nohup",   "srun",   "time",   "exec", "sudo",        "env",       "uv",     "run",    "poetry", "conda",
-    "numactl", "stdbuf", "pipenv", "-",    "singularity", "apptainer", "docker", "podman"};
+    "nohup", "srun",    "time",   "exec",   "sudo", "env",         "uv",        "run",    "poetry",
+    "conda", "numactl", "stdbuf", "pipenv", "-",    "singularity", "apptainer", "docker", "podman"};
 // Options of launchers that take no value (torch 2.12 distributed/run.py, accelerate 1.x commands/launch.py,
 // DeepSpeed 0.18 launcher/runner.py).
 constexpr std::array<std::string_view, 29> kAlone = {"standalone",

@@ -360,11 +360,13 @@ void combine_test_share(Layer& layer) {
   const auto of_eval = share == nullptr ? std::optional(0.0) : read_foreign_number(share->value);
   const double both = of_test.value_or(-1.0) + of_eval.value_or(0.0);
   if (!of_test || !of_eval || *of_test < 0.0 || *of_eval < 0.0 || both >= 1.0)
-    return layer.refuse(*test, "expected a share such as 0.05, and together with that to evaluate on less than 1");
-  if (layer.given("data.eval") != nullptr)
     return layer.refuse(*test,
-                        "holds rows out of those to train on, beside a file of rows to evaluate on; data.train: "
-                        "{path, rows} says a range");
+                        "expected a share such as 0.05, and together with that to evaluate on less than 1");
+  if (layer.given("data.eval") != nullptr)
+    return layer.refuse(
+        *test,
+        "holds rows out of those to train on, beside a file of rows to evaluate on; data.train: "
+        "{path, rows} says a range");
   layer.emit("data.eval", percent(both), present({share, test}));
 }
 

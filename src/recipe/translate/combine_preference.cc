@@ -204,9 +204,9 @@ void combine_trainer(Layer& layer) {
         "task");
   // A length of prompts alone shows no loss, and a script for answers may cut prompts as well.
   if (loss == nullptr && !layer.says({"@pref_beta"}) && has_word(names, "sft") && !has_word(names, "dpo"))
-    return layer.refuse(*from.front(),
-                        "is a key of TRL's trainers of pairs, and a name here says sft: say task: sft or task: dpo",
-                        "task");
+    return layer.refuse(
+        *from.front(),
+        "is a key of TRL's trainers of pairs, and a name here says sft: say task: sft or task: dpo", "task");
   layer.emit("task", "dpo", from);
   if (is_orpo) {
     layer.emit("dpo.loss", "orpo", from);

@@ -14,22 +14,44 @@ namespace {
 
 // What a key of theirs becomes (Alias::to). Others have defaults of the script, too, but change nothing that is learnt, or
 // only say it with other keys beside them.
-constexpr std::array<std::string_view, 28> kOfTraining = {
-    "model",          "data.train",        "@dataset",       "@eval_share",           "data.max_length",
-    "@micro",         "@accumulation",     "optimizer.lr",   "optimizer.name",        "optimizer.eps",
-    "@beta1",         "@beta2",            "@clip",          "optimizer.weight_decay", "@schedule",
-    "@warmup_ratio",  "@warmup_steps",     "@epochs",        "schedule.max_steps",    "method.neftune_alpha",
-    "@use_lora",      "@four_bit",         "@eight_bit",     "@bf16",                 "@fp16",
-    "data.packing",   "@stored_type",      "@total_batch"};
+constexpr std::array<std::string_view, 28> kOfTraining = {"model",
+                                                          "data.train",
+                                                          "@dataset",
+                                                          "@eval_share",
+                                                          "data.max_length",
+                                                          "@micro",
+                                                          "@accumulation",
+                                                          "optimizer.lr",
+                                                          "optimizer.name",
+                                                          "optimizer.eps",
+                                                          "@beta1",
+                                                          "@beta2",
+                                                          "@clip",
+                                                          "optimizer.weight_decay",
+                                                          "@schedule",
+                                                          "@warmup_ratio",
+                                                          "@warmup_steps",
+                                                          "@epochs",
+                                                          "schedule.max_steps",
+                                                          "method.neftune_alpha",
+                                                          "@use_lora",
+                                                          "@four_bit",
+                                                          "@eight_bit",
+                                                          "@bf16",
+                                                          "@fp16",
+                                                          "data.packing",
+                                                          "@stored_type",
+                                                          "@total_batch"};
 // The same of adapters: a script that can train them declares them also where it does not.
-constexpr std::array<std::string_view, 7> kOfAdapters = {"method.r",     "method.alpha", "@dropout", "@targets",
-                                                         "method.rslora", "method.dora",  "method.double_quant"};
+constexpr std::array<std::string_view, 7> kOfAdapters = {"method.r",           "method.alpha",  "@dropout",
+                                                         "@targets",           "method.rslora", "method.dora",
+                                                         "method.double_quant"};
 // Two keys of one of these say the same thing in two ways.
 constexpr std::array<std::array<std::string_view, 2>, 5> kTogether = {{{"data.train", "@dataset"},
-                                                                      {"@warmup_ratio", "@warmup_steps"},
-                                                                      {"@bf16", "@fp16"},
-                                                                      {"@four_bit", "@eight_bit"},
-                                                                      {"@micro", "@total_batch"}}};
+                                                                       {"@warmup_ratio", "@warmup_steps"},
+                                                                       {"@bf16", "@fp16"},
+                                                                       {"@four_bit", "@eight_bit"},
+                                                                       {"@micro", "@total_batch"}}};
 
 bool is_one_of(std::string_view to, auto& names) {
   return std::find(std::begin(names), std::end(names), to) != std::end(names);
@@ -61,7 +83,8 @@ std::vector<ScriptArgument> script_defaults(const std::vector<const Node*>& said
   bool adapts = std::ranges::any_of(kOfAdapters, [&](std::string_view to) { return known.contains(to); });
   for (const Node* tree : said)
     for (const Node& item : tree->items)
-      if (const Alias* row = row_of(item.key); row != nullptr && row->to == "@use_lora") adapts = turns_on(item);
+      if (const Alias* row = row_of(item.key); row != nullptr && row->to == "@use_lora")
+        adapts = turns_on(item);
   std::map<std::string, int, std::less<>> keys;  // how many arguments mean it
   for (const ScriptArgument& one : arguments)
     if (const Alias* row = row_of(one.name)) {
@@ -78,7 +101,8 @@ std::vector<ScriptArgument> script_defaults(const std::vector<const Node*>& said
     const Alias* row = row_of(one.name);
     if (row == nullptr || says_already(row->to)) return true;
     if (keys[std::string(row->to == "@dataset" ? "data.train" : row->to)] > 1) return true;
-    if (one.value.kind == Node::Kind::scalar && (one.value.text.empty() || one.value.text == "auto")) return true;
+    if (one.value.kind == Node::Kind::scalar && (one.value.text.empty() || one.value.text == "auto"))
+      return true;
     return !is_one_of(row->to, kOfTraining) && !(adapts && is_one_of(row->to, kOfAdapters));
   });
   return arguments;

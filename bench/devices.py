@@ -33,7 +33,7 @@ from compare_hf import KEEP_MEMORY, WARM_UP, rival_loss, rival_model
 from hf_cases import VOCAB, Case, make_model, make_rows, read_rows, recipe_of, work_folder
 
 CORES = 2
-CASES = [Case("qwen2.5-0.5b", "lora", 512, 1), Case("qwen2.5-0.5b", "full", 256, 1, precision="bf16-pure"),
+CASES = [Case("qwen2.5-0.5b", "lora", 512, 1), Case("qwen2.5-0.5b", "lora", 384, 1, precision="fp32"), Case("qwen2.5-0.5b", "full", 256, 1, precision="bf16-pure"),
          Case("chatlm-t5", "full", 128, 8, task="seq2seq", precision="fp32", target=128)]
 
 

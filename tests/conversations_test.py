@@ -29,12 +29,12 @@ class ChatTest(unittest.TestCase):
         self.model = self.folder / "model"
         shutil.copytree(ROOT / "demo/model", self.model)
 
-    def train(self, rows, expect=0, name="run", **data):
-        if expect:
+    def train(self, rows, expect=0, name="run", task="sft", **data):
+        if expect or (self.folder / name).exists():
             shutil.rmtree(self.folder / name, ignore_errors=True)
         path = self.folder / "train.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        recipe = {"model": str(self.model), "init": "random", "data": {"train": str(path), "max_length": 96, **data},
+        recipe = {"model": str(self.model), "task": task, "init": "random", "data": {"train": str(path), "max_length": 96, **data},
                   "method": {"type": "full"}, "batch": {"effective": len(rows), "micro": 1}, "precision": "fp32",
                   "schedule": {"max_steps": 1, "warmup": 0}, "output": str(self.folder / name)}
         (self.folder / "recipe.json").write_text(json.dumps(recipe))
@@ -112,6 +112,32 @@ class ChatTest(unittest.TestCase):
         share = [{"from": "human", "value": "Who asked for it?"}, {"from": "gpt", "value": "Samuel."}]
         self.train([{"conversations": share}], template="mistral")
         self.assertEqual(self.tokens(), len(self.text_ids("[INST] Who asked for it? [/INST] Samuel.<|endoftext|>")))
+
+    def test_tools_are_rendered_next_to_messages_and_preferences_and_named_where_no_template_prints_them(self):
+        tools = [{"name": "weather"}]
+        printed = 'TOOLS[{"name": "weather"}]'
+        (self.model / "chat_template.jinja").write_text("{% if tools %}TOOLS{{ tools | tojson }}{% endif %}" + OWN)
+        self.assertNotIn("prints no tools", self.train([{"messages": TALK, "tools": tools}]))
+        whole = "<user>Who asked for it?<|endoftext|><assistant>Samuel.<|endoftext|>"
+        self.assertEqual(self.tokens(), len(self.text_ids(printed + whole)))
+        recipe = self.folder / "recipe.json"
+        pair = {"prompt": TALK[:1], "chosen": TALK[1:], "rejected": [{"role": "assistant", "content": "Nobody."}]}
+        for task in ("dpo", "reward"):
+            (self.folder / "train.jsonl").write_text(json.dumps({**pair, "tools": json.dumps(tools)}) + "\n")
+            shown = run("preview", recipe, "--set", f"task={task}")
+            self.assertEqual((shown.returncode, shown.stdout.count(printed)), (0, 2), shown.stdout + shown.stderr)
+            # A run of earlier rules goes on without them.
+            shown = run("preview", recipe, "--set", f"task={task}", "--set", "data.reading=5")
+            self.assertEqual((shown.returncode, shown.stdout.count("TOOLS")), (0, 0), shown.stdout + shown.stderr)
+            (self.folder / "train.jsonl").write_text(json.dumps({**pair, "tools": {"name": "weather"}}) + "\n")
+            shown = run("plan", recipe, "--set", f"task={task}")
+            self.assertEqual(shown.returncode, 4, shown.stderr)
+            self.assertIn("train.jsonl:1: the tools are an object, a list is expected", shown.stderr)
+        (self.model / "chat_template.jinja").write_text(OWN)
+        for row in ({"messages": TALK}, pair):
+            log = self.train([{**row, "tools": tools}], task="dpo" if "chosen" in row else "sft")
+            self.assertIn("train.jsonl: the chat template prints no tools, so that the column 'tools' is not trained on", log)
+            self.assertIn("prints no tools", run("plan", recipe).stdout)
 
     def test_content_in_parts_is_its_text_and_what_is_no_text_is_refused(self):
         (self.model / "chat_template.jinja").write_text(OWN)

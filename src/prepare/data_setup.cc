@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -405,10 +406,10 @@ std::optional<OpenRows> open_again(const RowReading::Requested& requested, const
   return std::nullopt;
 }
 
-// A run that began by older rules reads what it read: of pairs the answers alone, by the last of them where those are messages
-// next to no instruction, unless data.columns names their question.
+// A run that began by older rules reads what it read: of pairs the answers alone, without tools, and by the last of them without
+// a question where those are messages next to no instruction, unless data.columns names it.
 std::vector<Column> by_rules(const Recipe& recipe, std::span<const Column> columns) {
-  constexpr std::array<std::string_view, 4> kQuestions = {"instruction", "question", "query", "input"};
+  const int64_t rules = recipe.data.reading;
   std::vector<Column> known(columns.begin(), columns.end());
   const auto has = [&](const std::string& name) {
     return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
@@ -416,17 +417,16 @@ std::vector<Column> by_rules(const Recipe& recipe, std::span<const Column> colum
   const auto named = recipe.data.columns.find("chosen");
   const std::string chosen = named == recipe.data.columns.end() ? "chosen" : named->second;
   const bool is_pair = named != recipe.data.columns.end() || has("chosen") || has("chosen_input_ids");
-  if (!rule_of(recipe.task).pairs || !is_pair || recipe.data.reading >= kMessagesQuestionReading)
-    return known;
+  if (!rule_of(recipe.task).pairs || !is_pair) return known;
   const bool are_messages = std::any_of(columns.begin(), columns.end(), [&](const Column& column) {
     return column.name == chosen && column.kind == ColumnKind::other;
   });
-  if (recipe.data.reading >= kQuestionReading && (!are_messages || has("instruction"))) return known;
-  std::erase_if(known, [&](const Column& column) {
-    const bool is_named = std::any_of(recipe.data.columns.begin(), recipe.data.columns.end(),
-                                      [&](const auto& name) { return name.second == column.name; });
-    return !is_named && std::find(kQuestions.begin(), kQuestions.end(), column.name) != kQuestions.end();
-  });
+  std::set<std::string> unread;
+  if (rules < kPairToolsReading) unread = {"tools"};
+  if (rules < kQuestionReading || (rules < kMessagesQuestionReading && are_messages && !has("instruction")))
+    unread.insert({"instruction", "question", "query", "input"});
+  for (const auto& [part, column] : recipe.data.columns) unread.erase(column);
+  std::erase_if(known, [&](const Column& column) { return unread.contains(column.name); });
   return known;
 }
 
@@ -649,6 +649,17 @@ FirstRows open_first_rows(const Resolved& resolved, int64_t count) {
   data.summary.emplace();
   data.summary->rendering = rendering_words(read_rows, data.train->reading.columns, data);
   return {std::move(data), std::move(uncut)};
+}
+
+std::string unprinted_tools_note(const DataSetup& data) {
+  if (!data.train || !data.chat || data.chat->mentions("tools")) return "";
+  const ColumnBinding& columns = data.train->reading.columns;
+  const bool talks = columns.format == RowFormat::messages || columns.talks;
+  if (!talks || std::ranges::find(columns.columns, "tools") == columns.columns.end()) return "";
+  return formatted(
+      "{}: the chat template prints no tools, so that the column 'tools' is not trained on (data.template and "
+      "data.template_source name another template)",
+      data.train->dataset.name());
 }
 
 Resolved with_length(const Resolved& resolved, int64_t threads, const DataSetup* opened) {

@@ -182,6 +182,9 @@ struct FirstRows {
 };
 FirstRows open_first_rows(const Resolved& resolved, int64_t count);
 
+// A note about rows with tools that their chat template prints nowhere; else "".
+std::string unprinted_tools_note(const DataSetup& data);
+
 // Rows or texts that a model is to score, and how: the encoder's task is that of a reward model asked for one
 // answer at a time, where it is.
 struct RowsToScore {

@@ -396,7 +396,7 @@ std::vector<Option> step_options() {
       experiment(number("schedule.min_ratio", FIELD(schedule.min_ratio), {0, 1},
                         "final learning rate as a share of lr (cosine, linear)")),
       experiment(make(
-          "schedule.epochs", FIELD(schedule.epochs), "a number above 0",
+          "schedule.epochs", FIELD(schedule.epochs), "a number above 0, at most 1e9",
           "passes over the training data; 0.5: half of its steps",
           [](const Node& node, Folder) {
             const auto epochs = read_number(node, {0, 1e9});

@@ -55,5 +55,7 @@ inline constexpr int64_t kQuestionReading = 5;
 inline constexpr int64_t kCallsReading = 6;
 // Since these rules a question of a name of its own stands before answers of a pair that are messages alone.
 inline constexpr int64_t kMessagesQuestionReading = 6;
+// Since these rules a column 'tools' next to answers of preferences is rendered.
+inline constexpr int64_t kPairToolsReading = 6;
 
 }  // namespace plimsoll

@@ -99,11 +99,11 @@ nlohmann::ordered_json AnswerEncoder::answer(const Row& row, const char* part, c
   return dialogue_messages(answer.get_ref<const std::string&>(), role_key(columns), content_key(columns));
 }
 
-void AnswerEncoder::encode(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
-                           const Where& where, Example& one) const {
+void AnswerEncoder::encode(const Row& row, const nlohmann::ordered_json& prompt,
+                           const nlohmann::ordered_json& answer, const Where& where, Example& one) const {
   if (rules_.columns.ready) return encode_ready(prompt, answer, where, one);
   const bool question = rules_.converse != nullptr && (prompt.is_string() || prompt.is_array());
-  if (answer.is_string() && question) return encode(prompt, message("assistant", answer), where, one);
+  if (answer.is_string() && question) return encode(row, prompt, message("assistant", answer), where, one);
   if (answer.is_string()) {
     if (!prompt.is_null() && !prompt.is_string())
       throw DamagedError(where() +
@@ -112,8 +112,8 @@ void AnswerEncoder::encode(const nlohmann::ordered_json& prompt, const nlohmann:
     const std::string before = prompt.is_null() ? "" : prompt.get<std::string>();
     return encode_text(rules_.texts, false, {}, before + answer.get_ref<const std::string&>(), one);
   }
-  if (answer.is_object()) return encode(prompt, nlohmann::ordered_json::array({answer}), where, one);
-  encode_messages(prompt, answer, where, one);
+  if (answer.is_object()) return encode(row, prompt, nlohmann::ordered_json::array({answer}), where, one);
+  encode_messages(row, prompt, answer, where, one);
 }
 
 void AnswerEncoder::encode_ready(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
@@ -123,7 +123,7 @@ void AnswerEncoder::encode_ready(const nlohmann::ordered_json& prompt, const nlo
   one.ids.insert(one.ids.end(), ids.begin(), ids.end());
 }
 
-void AnswerEncoder::encode_messages(const nlohmann::ordered_json& prompt,
+void AnswerEncoder::encode_messages(const Row& row, const nlohmann::ordered_json& prompt,
                                     const nlohmann::ordered_json& answer, const Where& where,
                                     Example& one) const {
   if (!answer.is_array())
@@ -137,12 +137,12 @@ void AnswerEncoder::encode_messages(const nlohmann::ordered_json& prompt,
   if (prompt.is_string()) messages.push_back(message("user", prompt));
   const size_t prompt_messages = messages.size();
   messages.insert(messages.end(), answer.begin(), answer.end());
-  rules_.converse(read(messages, prompt_messages, where), where, one);
+  rules_.converse(read(messages, cell(row, "tools"), prompt_messages, where), where, one);
 }
 
-Conversation AnswerEncoder::read(const nlohmann::ordered_json& messages, size_t prompt_messages,
-                                 const Where& where) const {
-  Conversation conversation = read_conversation(messages, nullptr, where, names());
+Conversation AnswerEncoder::read(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                                 size_t prompt_messages, const Where& where) const {
+  Conversation conversation = read_conversation(messages, tools, where, names());
   if (rules_.reading == kFirstReading) return conversation;
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
     nlohmann::ordered_json& message = conversation.messages[i];

@@ -33,10 +33,10 @@ class AnswerEncoder {
   [[nodiscard]] nlohmann::ordered_json prompt(const Row& row, const Where& where) const;
   // The cell of an answer; a dialogue as messages, where a template renders it.
   [[nodiscard]] nlohmann::ordered_json answer(const Row& row, const char* part, const Where& where) const;
-  // A prompt, which may be null, with its answer. Sets `labels` where a template renders
+  // A prompt of the row, which may be null, with its answer, and the row's tools. Sets `labels` where a template renders
   // the answer: those that training on the conversation would have.
-  void encode(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer, const Where& where,
-              Example& one) const;
+  void encode(const Row& row, const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
+              const Where& where, Example& one) const;
   // A message of the role, with the keys that the rows' messages have.
   [[nodiscard]] nlohmann::ordered_json message(const char* role, const nlohmann::ordered_json& content) const;
   // The keys of messages, as read_conversation() wants them.
@@ -51,11 +51,11 @@ class AnswerEncoder {
       const nlohmann::ordered_json& question) const;
   void encode_ready(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                     const Where& where, Example& one) const;
-  void encode_messages(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
-                       const Where& where, Example& one) const;
+  void encode_messages(const Row& row, const nlohmann::ordered_json& prompt,
+                       const nlohmann::ordered_json& answer, const Where& where, Example& one) const;
   // The conversation of a pair's answer. For pairs it is ignored which messages are marked for training.
-  [[nodiscard]] Conversation read(const nlohmann::ordered_json& messages, size_t prompt_messages,
-                                  const Where& where) const;
+  [[nodiscard]] Conversation read(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                                  size_t prompt_messages, const Where& where) const;
 
   AnswerRules rules_;
 };

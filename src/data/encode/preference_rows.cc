@@ -68,7 +68,7 @@ class PreferenceEncoder : public RowEncoder {
     std::array<size_t, 2> prompts{};
     for (size_t i = 0; i < 2; ++i) {
       const nlohmann::ordered_json& answer = i == 0 ? chosen : rejected;
-      encode_answer(prompt, own_prompt || ready() ? answer : behind(prompt, answer), where, both[i],
+      encode_answer(row, prompt, own_prompt || ready() ? answer : behind(prompt, answer), where, both[i],
                     prompts[i]);
     }
     if (ready() && !own_prompt) prompts[0] = prompts[1] = parting(both[0].ids, both[1].ids);
@@ -84,16 +84,17 @@ class PreferenceEncoder : public RowEncoder {
   // As TRL does it: a text's answer begins where the tokens of prompt and answer part from those of the
   // prompt alone, one of messages behind the messages that it answers. `prompt_ends` becomes where the answer
   // begins.
-  void encode_answer(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
-                     const Where& where, Example& one, size_t& prompt_ends) const {
+  void encode_answer(const Row& row, const nlohmann::ordered_json& prompt,
+                     const nlohmann::ordered_json& answer, const Where& where, Example& one,
+                     size_t& prompt_ends) const {
     if (answer.is_string() && rows_.answers.converse != nullptr) {
       nlohmann::ordered_json question = nlohmann::ordered_json::array();
       if (prompt.is_string() && prompt != "") question.push_back(answers_.message("user", prompt));
-      return encode_answer(prompt.is_string() ? question : prompt,
+      return encode_answer(row, prompt.is_string() ? question : prompt,
                            nlohmann::ordered_json::array({answers_.message("assistant", answer)}), where, one,
                            prompt_ends);
     }
-    answers_.encode(prompt, answer, where, one);
+    answers_.encode(row, prompt, answer, where, one);
     if (ready()) {
       prompt_ends = prompt.is_null() ? 0 : prompt.size();
     } else if (answer.is_string()) {

@@ -25,7 +25,7 @@ class RewardEncoder : public RowEncoder {
                                    text = answers_.answer(row, answer, where);
       const bool told_twice =
           rows_.answers.reading >= kQuestionReading && prompt.is_string() && begins_with_question(text);
-      answers_.encode(told_twice ? nlohmann::ordered_json() : prompt, text, where, one);
+      answers_.encode(row, told_twice ? nlohmann::ordered_json() : prompt, text, where, one);
       if (!append_sequence(rows_.sequences, std::move(one), where, example)) return leave_out(example);
     }
     if (!rows_.learns) return expect_nothing(example.sequences() * rows_.targets, example);

@@ -120,8 +120,8 @@ std::vector<std::string> parts_of(RowFormat format) {
     case RowFormat::alpaca:
       return {"instruction", "output", "input", "system", "history"};
     case RowFormat::preference:
-      return {"chosen",  "rejected", "prompt",       "input",          "system",
-              "history", "margin",   "message_role", "message_content"};
+      return {"chosen",  "rejected", "prompt", "input",        "system",
+              "history", "margin",   "tools",  "message_role", "message_content"};
     case RowFormat::sentence_label:
       return {"sentence", "label", "sentence2", "token_type_ids"};
   }
@@ -339,7 +339,8 @@ void bind_preference(std::span<const Column> columns, Names names, const std::st
       {{"chosen", "chosen_input_ids"}, {"rejected", "rejected_input_ids"}, {"prompt", "prompt_input_ids"}});
   name_question(columns, where, names);
   bind_parts(columns, names, where,
-             {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}}, binding);
+             {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}, {"tools", false}},
+             binding);
   for (const char* part : {"input", "system", "history"})
     if (names.contains(part)) bind_parts(columns, names, where, {{part, true}}, binding);
   bind_message_keys(columns, names, where, binding);
@@ -363,7 +364,7 @@ void bind_answer(std::span<const Column> columns, Names names, const std::string
         formatted("{}: no column is known as an answer to score: {}. Name yours, such as --set "
                   "'data.columns={{prompt: question, response: answer}}'.",
                   where, list_columns(columns)));
-  bind_parts(columns, parts, where, {{"chosen", true}, {"prompt", false}}, binding);
+  bind_parts(columns, parts, where, {{"chosen", true}, {"prompt", false}, {"tools", false}}, binding);
   bind_message_keys(columns, names, where, binding);
 }
 

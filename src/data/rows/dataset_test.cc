@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "data/rows/test_data.h"
 #include "files/file.h"
 #include "files/test_allocations.h"
@@ -38,37 +39,48 @@ std::vector<std::string> all_texts(Dataset& dataset, const std::string& column) 
   return texts;
 }
 
-// Work that grows with the square of their number would take minutes.
+// Work that grows with the square of their number would take minutes. Names of keys in JSON are columns up to a number that
+// plans count.
 TEST(Dataset, a_row_of_200000_columns_takes_linear_time) {
   const TestFolder folder;
-  std::string json = "{", header, values;
-  constexpr int kColumns = 200'000;
+  constexpr int kColumns = 200'000, kMostOfJson = 4096;
+  const auto json_of = [](int columns) {
+    std::string json = "{";
+    for (int i = 0; i < columns; ++i) json += formatted("{}\"k{}\":\"{}\"", i == 0 ? "" : ",", i, i);
+    return json + "}";
+  };
+  std::string header, values;
   for (int i = 0; i < kColumns; ++i) {
-    const std::string comma = i == 0 ? "" : ",";
-    json += comma + "\"k" + std::to_string(i) + "\":\"" + std::to_string(i) + "\"";
-    header += comma + "k" + std::to_string(i);
-    values += comma + std::to_string(i);
+    header += formatted("{}k{}", i == 0 ? "" : ",", i);
+    values += formatted("{}{}", i == 0 ? "" : ",", i);
   }
-  const auto jsonl = folder.write("wide.jsonl", json + "}\n");
-  for (const auto& path : {jsonl, folder.write("wide.json", "[" + json + "}]"),
-                           folder.write("wide.csv", header + "\n" + values + "\n")}) {
+  const auto csv = folder.write("wide.csv", header + "\n" + values + "\n");
+  for (const auto& [path, columns] :
+       {std::pair(folder.write("wide.jsonl", json_of(kMostOfJson) + "\n"), kMostOfJson),
+        std::pair(folder.write("wide.json", "[" + json_of(kMostOfJson) + "]"), kMostOfJson),
+        std::pair(csv, kColumns)}) {
     Dataset dataset = open_one(path);
     std::vector<std::string> names;
     for (const Column& column : dataset.columns()) names.push_back(column.name);
-    ASSERT_EQ(names.size(), static_cast<size_t>(kColumns)) << path;
+    ASSERT_EQ(names.size(), static_cast<size_t>(columns)) << path;
     for (const ReadAs as : {ReadAs::kind, ReadAs::json}) {
       dataset.select(names, as);
       hold_all(dataset);
       Row row;
       dataset.read(0, row);
-      EXPECT_EQ(as == ReadAs::kind ? row.back().text : row.back().json.get<std::string>(), "199999") << path;
+      EXPECT_EQ(as == ReadAs::kind ? row.back().text : row.back().json.get<std::string>(),
+                std::to_string(columns - 1))
+          << path;
     }
   }
   EXPECT_THAT(message_of<UsageError>([&] {
-                Dataset dataset = open_one(jsonl);
+                Dataset dataset = open_one(csv);
                 dataset.select(std::vector<std::string>{"text"});
               }),
               HasSubstr("'k99' and 199900 more"));
+  EXPECT_THAT(message_of<DamagedError>(
+                  [&] { (void)open_one(folder.write("wider.jsonl", json_of(kColumns) + "\n")); }),
+              HasSubstr("wider.jsonl:1: has an object of more than 4,096 keys"));
 }
 
 // A footer has the least and the greatest value of each column of each row group, also of those that are not

@@ -171,7 +171,7 @@ class Search {
   [[nodiscard]] bool moves_activations(size_t frame) const {
     return frames_[frame].variant.offload.activations != Space::device;
   }
-  // search_homes.cc
+  // search_offload.cc
   [[nodiscard]] OffloadTargets targets_of(const Spot& spot) const;
   [[nodiscard]] Variant variant_of(const Spot& spot) const;
   [[nodiscard]] size_t frame_of(size_t capacity, const OffloadTargets& targets, int64_t prefetch) const;

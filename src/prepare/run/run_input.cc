@@ -85,6 +85,7 @@ RunInput begin_run(const Recipe& requested, const RunOptions& options, std::vect
   data.total_steps = total_steps(recipe, *data.train, cpu.threads);
   if (const std::string note = begun_order_note(requested, recipe, data); !note.empty())
     notes.push_back(note);
+  if (const std::string note = unprinted_tools_note(data); !note.empty()) notes.push_back("note    " + note);
   AllowedPlan allowed = plan_or_refuse(resolved,
                                        {.cpu = cpu,
                                         .nodes = options.machine.nodes,

@@ -86,12 +86,12 @@ void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::st
   const Node none;
   const Node& given = columns != nullptr ? *columns : none;
   const char* before = is_alpaca ? "prompt" : "messages";
-  std::vector<std::string> known = {before, "chosen", "rejected", "system"};
+  std::vector<std::string> known = {before, "chosen", "rejected", "system", "tools"};
   if (is_alpaca) known.insert(known.end(), {"query", "history"});
   refuse_unknown(given, known, name + ".columns");
   set.format = "preference";
   if (const std::string query = text_of(given, "query"); !query.empty()) set.columns["input"] = query;
-  for (const char* column : {"system", "history"})
+  for (const char* column : {"system", "history", "tools"})
     if (const std::string theirs = text_of(given, column); !theirs.empty()) set.columns[column] = theirs;
   set.columns["prompt"] = text_of(given, before, is_alpaca ? "instruction" : "conversations");
   set.columns["chosen"] = text_of(given, "chosen", "chosen");

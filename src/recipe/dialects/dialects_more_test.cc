@@ -719,6 +719,8 @@ TEST_F(RealFiles, extras_that_are_off_are_noted_and_scripts_have_words_of_their_
   EXPECT_EQ(recipe(kTrl + "max_train_samples: -1\n").data.train.size(), 1U);
   EXPECT_THAT(error_of(kTrl + "max_train_samples: 10\n"), HasSubstr("says a range"));
   EXPECT_THAT(recipe(kTrl + "val_ratio: 0.05\ntest_ratio: 0.15\n").data.eval.percent, testing::DoubleEq(20));
+  EXPECT_EQ(recipe(kTrl + "validation_split_percentage: 5\nvalidation_file: a.jsonl\n").data.eval.kind,
+            EvalSource::Kind::path);
   EXPECT_THAT(error_of(kTrl + "test_ratio: 0.1\nvalidation_file: a.jsonl\n"), HasSubstr("holds rows out"));
   EXPECT_THAT(error_of(kTrl + "truncation_side: left\n"), HasSubstr("at their beginning"));
   const std::string factory = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: a.jsonl\n";

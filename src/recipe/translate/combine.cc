@@ -347,6 +347,8 @@ void combine_eval_percent(Layer& layer) {
   const Said* share = layer.part("@eval_percent");
   const auto value = read_foreign_number(share->value);
   if (is_off(share->value)) return layer.ignore(*share, "off: no rows are held out", true);
+  if (layer.given("data.eval") != nullptr)  // transformers' scripts hold out rows where no file has some
+    return layer.ignore(*share, "the rows to evaluate on have a file of their own");
   if (!value || *value <= 0.0 || *value >= 100.0) return layer.refuse(*share, "expected percent, such as 5");
   layer.emit("data.eval", percent(*value / 100.0), {share});
 }

@@ -53,12 +53,12 @@ TEST(Messages, a_system_message_of_its_own_column_begins_those_that_have_none) {
     row[1].json = ordered_json::parse(system);
     return read_messages(row, {"messages", "system"}, [] { return std::string("d.jsonl:7"); }, {}).messages;
   };
-  const char* const kAsked = R"([{"from": "human", "value": "q"}])";
-  EXPECT_EQ(read_row(kAsked, R"("s")"),
+  const char* const kQuestion = R"([{"from": "human", "value": "q"}])";
+  EXPECT_EQ(read_row(kQuestion, R"("s")"),
             ordered_json::parse(R"([{"role": "system", "content": "s"}, {"role": "user", "content": "q"}])"));
-  EXPECT_EQ(read_row(kAsked, R"("")"), read_row(kAsked, "null"));
+  EXPECT_EQ(read_row(kQuestion, R"("")"), read_row(kQuestion, "null"));
   EXPECT_EQ(read_row(R"([{"role": "system", "content": "own"}])", R"("s")").front()["content"], "own");
-  EXPECT_THAT(message_of<DamagedError>([&] { read_row(kAsked, "5"); }),
+  EXPECT_THAT(message_of<DamagedError>([&] { read_row(kQuestion, "5"); }),
               HasSubstr("d.jsonl:7: 'system' is a number"));
 }
 

@@ -145,7 +145,7 @@ std::vector<Tokens> arguments_of(const Tokens& tokens, size_t open) {
   return arguments;
 }
 
-// What NAME=... holds among a call's arguments.
+// The value of NAME=... among a call's arguments.
 std::optional<Tokens> named(const std::vector<Tokens>& arguments, std::string_view name) {
   for (const Tokens& argument : arguments)
     if (argument.size() > 2 && argument[0].text == name && is_sign(argument[1], "="))

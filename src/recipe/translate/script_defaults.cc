@@ -12,7 +12,7 @@
 namespace plimsoll {
 namespace {
 
-// What a key of theirs becomes (Alias::to). Others have defaults of the script, too, but change nothing that is learnt, or
+// Keys of ours and parts (Alias::to) whose defaults are taken. Others change nothing that is trained, or
 // only say it with other keys beside them.
 constexpr std::array<std::string_view, 28> kOfTraining = {"model",
                                                           "data.train",

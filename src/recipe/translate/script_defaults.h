@@ -1,4 +1,4 @@
-// Which of the arguments that a training script declares say what is trained where its command says nothing.
+// Chooses the arguments of a training script whose defaults decide what is trained where its command says nothing.
 #pragma once
 
 #include <vector>

@@ -160,7 +160,7 @@ bool is_of_trl(std::string_view program) {
          program == "run_orpo.py";
 }
 
-// What a script declares by default does not show whose command it is.
+// The defaults that a script declares do not show whose command it is.
 Node without_declared(const Node& text, const Node& declared) {
   Node said = text;
   std::erase_if(said.items, [&](const Node& item) { return find_node(declared, item.key) != nullptr; });

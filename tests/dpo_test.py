@@ -215,6 +215,27 @@ class Dpo(CommandTest):
         short = self.rows([{"prompt": before[:1], "chosen": say("a stone"), "rejected": say("a cloud")}], template="chatml")[0]
         self.assertLess(self.answers(short)[0][1], first)
 
+    def test_a_system_message_and_earlier_turns_of_columns_of_their_own_stand_before_the_question(self):
+        talk = lambda role, text: {"role": role, "content": text}
+        before = [talk("system", "be short"), talk("user", "hello"), talk("assistant", "hello you")]
+        said = self.rows([{"prompt": [*before, talk("user", "what is\nit")], "chosen": "a stone", "rejected": "a cloud"}], template="chatml")[0]
+        columns = {"prompt": "instruction", "input": "input", "system": "rules", "history": "before"}
+        row = {"instruction": "what is", "input": "it", "chosen": "a stone", "rejected": "a cloud"}
+        context = {"rules": "be short", "before": [["hello", "hello you"]]}
+        apart = self.rows([{**row, **context}], template="chatml", columns=columns)[0]
+        self.assertEqual((apart["ids"], apart["labels"]), (said["ids"], said["labels"]))
+        written = self.rows([{**row, **context, "before": json.dumps(context["before"])}], template="chatml", columns=columns)[0]
+        self.assertEqual(written["ids"], said["ids"])
+        none = self.rows([{**row, "rules": "", "before": []}], template="chatml", columns=columns)[0]
+        alone = self.rows([{"prompt": "what is\nit", "chosen": "a stone", "rejected": "a cloud"}], template="chatml")[0]
+        self.assertEqual((none["ids"], none["labels"]), (alone["ids"], alone["labels"]))
+        for template, told in (("plain", "need a chat template"),):
+            recipe, _ = self.recipe("no_template", data={"train": write_rows(self.folder / "context.jsonl", [{**row, **context}]), "eval": None,
+                                                         "columns": columns, "template": template})
+            done = run("plan", recipe, "--dump", "rows")
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(told, done.stderr)
+
     def test_texts_are_a_question_and_its_answer_where_a_template_is_named_and_whole_conversations_are_no_prompts_twice(self):
         talk = lambda role, text: {"role": role, "content": text}
         said = self.rows([{"prompt": [talk("user", "what is it")], "chosen": [talk("assistant", "a stone")],

@@ -174,6 +174,17 @@ class OtherToolsTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads((output / "run.json").read_text())["steps"], planned["steps"])
 
+    def test_what_a_script_declares_is_trained_by(self):
+        output = self.folder / "run"
+        done = run("train", SAMPLES / "scripts" / "declared.sh", "--set", f"output={output}", "--set", "init=random", "--set", "memory=1GiB")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("declared.py declares what its command leaves out, and that is taken: use_lora true (line 10), lora_r 4 (line 11)", done.stderr)
+        recipe = json.loads(run("recipe", SAMPLES / "scripts" / "declared.sh", "--json").stdout)["recipe"]
+        self.assertEqual((recipe["method"]["type"], recipe["method"]["r"], recipe["method"]["alpha"]), ("lora", 4, 8))
+        self.assertEqual((recipe["optimizer"]["lr"], recipe["data"]["max_length"], recipe["batch"]["effective"]), (1e-3, 48, 4))
+        adapter = json.loads((output / "adapter_config.json").read_text())
+        self.assertEqual((adapter["r"], adapter["lora_alpha"]), (4, 8))
+
     def test_samples_train(self):
         for name in EXPECTED:
             output = self.folder / name

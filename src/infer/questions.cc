@@ -117,8 +117,8 @@ Question read_question(const Row& cells, const ColumnBinding& binding,
   if (binding.format == RowFormat::alpaca)
     return question_of(read_alpaca(cells, binding.parts, kFirstReading, where));
   if (binding.format != RowFormat::messages) return question_of(cells);
-  return question_of(read_conversation(cells[0].json, cells.size() > 1 ? cells[1].json : nullptr, where,
-                                       {binding.message_role, binding.message_content, false}));
+  return question_of(
+      read_messages(cells, binding.parts, where, {binding.message_role, binding.message_content, false}));
 }
 
 // Ascending rows of a data set whose columns are selected.

@@ -318,7 +318,6 @@ std::optional<std::string> verdict_column(Dataset& dataset) {
 std::string named_columns(const ColumnBinding& binding) {
   std::vector<std::string> parts = binding.parts, named;
   if (binding.format == RowFormat::prompt_response) parts = {"prompt", "response"};
-  if (binding.format == RowFormat::messages) parts = {"messages", "tools"};
   if (binding.format == RowFormat::text) parts = {"text"};
   if (binding.format == RowFormat::input_ids) parts = {"input_ids", "labels"};
   for (size_t i = 0; i < binding.columns.size(); ++i)

@@ -36,6 +36,49 @@ MessageNames AnswerEncoder::names() const {
 }
 
 nlohmann::ordered_json AnswerEncoder::prompt(const Row& row, const Where& where) const {
+  const nlohmann::ordered_json question = this->question(row, where);
+  const nlohmann::ordered_json& system = cell(row, "system");
+  const auto turns = read_turns(cell(row, "history"), where);
+  if (!system.is_null() && !system.is_string())
+    throw DamagedError(
+        formatted("{}: 'system' is {}, a string is expected.", where(), describe_kind(system)));
+  if ((system.is_null() || system == "") && turns.empty()) return question;
+  if (rules_.converse == nullptr)
+    throw UsageError(where() +
+                     ": has a system message or a history, which need a chat template: the model folder has "
+                     "none, or data.template is plain.");
+  if (question.is_null() || (question.is_array() && !turns.empty()))
+    throw DamagedError(
+        formatted("{}: has a {} next to {}.", where(), turns.empty() ? "system message" : "history",
+                  question.is_null() ? "no prompt" : "a prompt that is a conversation already"));
+  return behind_context(system, turns, question);
+}
+
+bool AnswerEncoder::is_system(const nlohmann::ordered_json& message) const {
+  if (!message.is_object()) return false;
+  const std::string& named = rules_.columns.message_role;
+  const auto role = message.find(!named.empty() ? named : message.contains("role") ? "role" : "from");
+  return role != message.end() && *role == "system";
+}
+
+nlohmann::ordered_json AnswerEncoder::behind_context(
+    const nlohmann::ordered_json& system, const std::vector<std::pair<std::string, std::string>>& turns,
+    const nlohmann::ordered_json& question) const {
+  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
+  const bool has_own = question.is_array() && !question.empty() && is_system(question.front());
+  if (!system.is_null() && system != "" && !has_own) messages.push_back(message("system", system));
+  for (const auto& [question_before, answer] : turns) {
+    messages.push_back(message("user", question_before));
+    messages.push_back(message("assistant", answer));
+  }
+  if (question.is_array())
+    messages.insert(messages.end(), question.begin(), question.end());
+  else
+    messages.push_back(message("user", question));
+  return messages;
+}
+
+nlohmann::ordered_json AnswerEncoder::question(const Row& row, const Where& where) const {
   nlohmann::ordered_json prompt = cell(row, "prompt");
   const nlohmann::ordered_json& input = cell(row, "input");
   if (input.is_null() || input == "") return prompt;

@@ -28,7 +28,8 @@ class AnswerEncoder {
   [[nodiscard]] const nlohmann::ordered_json& cell(const Row& row, std::string_view part) const {
     return part_of(row, rules_.columns.parts, part);
   }
-  // The prompt, behind which Alpaca's input stands on a line of its own; null where the rows have none.
+  // The prompt, null where the rows have none: the question, or, where a system message or earlier turns have columns of
+  // their own, all of them as messages.
   [[nodiscard]] nlohmann::ordered_json prompt(const Row& row, const Where& where) const;
   // The cell of an answer; a dialogue as messages, where a template renders it.
   [[nodiscard]] nlohmann::ordered_json answer(const Row& row, const char* part, const Where& where) const;
@@ -42,6 +43,12 @@ class AnswerEncoder {
   [[nodiscard]] MessageNames names() const;
 
  private:
+  // The cell of a prompt, behind which Alpaca's input stands on a line of its own.
+  [[nodiscard]] nlohmann::ordered_json question(const Row& row, const Where& where) const;
+  [[nodiscard]] bool is_system(const nlohmann::ordered_json& message) const;
+  [[nodiscard]] nlohmann::ordered_json behind_context(
+      const nlohmann::ordered_json& system, const std::vector<std::pair<std::string, std::string>>& turns,
+      const nlohmann::ordered_json& question) const;
   void encode_ready(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer,
                     const Where& where, Example& one) const;
   void encode_messages(const Row& row, const nlohmann::ordered_json& prompt,

@@ -31,8 +31,8 @@ ReadConversation conversation_reader(const ColumnBinding& columns, int64_t readi
       return read_alpaca(row, parts, reading, where);
     };
   const MessageNames names{columns.message_role, columns.message_content, reading > kFirstReading};
-  return [names](const Row& row, const Where& where) {
-    return read_conversation(row[0].json, row.size() > 1 ? row[1].json : nullptr, where, names);
+  return [parts = columns.parts, names](const Row& row, const Where& where) {
+    return read_messages(row, parts, where, names);
   };
 }
 

@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "chat/conversation.h"
 #include "data/files/cell.h"
+#include "data/rows/columns.h"
 #include "files/json.h"
 
 namespace plimsoll {
@@ -224,21 +225,36 @@ ordered_json question_of(const std::string& instruction, const std::string& inpu
           {"input", input}};
 }
 
-// Earlier questions with their answers: [["q", "a"], ...].
-void add_history(const ordered_json& cell, const Where& where, ordered_json& messages) {
+bool begins_with_system(const ordered_json& messages) {
+  return !messages.empty() && messages.front().value("role", ordered_json()) == "system";
+}
+
+}  // namespace
+
+Conversation read_messages(const Row& row, const std::vector<std::string>& parts, const Where& where,
+                           const MessageNames& names) {
+  Conversation conversation =
+      read_conversation(part_of(row, parts, "messages"), part_of(row, parts, "tools"), where, names);
+  const std::string system = text_of_cell(part_of(row, parts, "system"), "system", where);
+  if (!system.empty() && !begins_with_system(conversation.messages))
+    conversation.messages.insert(conversation.messages.begin(),
+                                 ordered_json{{"role", "system"}, {"content", system}});
+  return conversation;
+}
+
+std::vector<std::pair<std::string, std::string>> read_turns(const ordered_json& cell, const Where& where) {
   const ordered_json history = parsed(cell, "history", where);
-  if (history.is_null()) return;
+  std::vector<std::pair<std::string, std::string>> turns;
+  if (history.is_null()) return turns;
   for (const ordered_json& turn : history) {
     const bool is_pair = turn.is_array() && turn.size() == 2 && turn[0].is_string() && turn[1].is_string();
     if (!is_pair)
       throw DamagedError(formatted("{}: 'history' is {}, pairs of a question and an answer are expected.",
                                    where(), describe_kind(turn)));
-    messages.push_back({{"role", "user"}, {"content", turn[0]}});
-    messages.push_back({{"role", "assistant"}, {"content", turn[1]}});
+    turns.emplace_back(turn[0].get<std::string>(), turn[1].get<std::string>());
   }
+  return turns;
 }
-
-}  // namespace
 
 Conversation read_alpaca(const Row& row, const std::vector<std::string>& parts, int64_t reading,
                          const Where& where) {
@@ -249,7 +265,10 @@ Conversation read_alpaca(const Row& row, const std::vector<std::string>& parts, 
     if (parts[i] == "output" && reading >= kNullIsDamaged && row[i].json.is_null())
       throw DamagedError(where() + ": 'output' is null, a string is expected.");
     if (parts[i] == "history")
-      add_history(row[i].json, where, conversation.messages);
+      for (auto& [question, answer] : read_turns(row[i].json, where)) {
+        conversation.messages.push_back({{"role", "user"}, {"content", std::move(question)}});
+        conversation.messages.push_back({{"role", "assistant"}, {"content", std::move(answer)}});
+      }
     else
       texts[parts[i]] = text_of_cell(row[i].json, parts[i], where);
   }

@@ -4,6 +4,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "chat/chat_template.h"
@@ -29,6 +31,15 @@ struct MessageNames {
 };
 Conversation read_conversation(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                                const Where& where, const MessageNames& names = {});
+
+// The conversation of a row, whose cells are the `parts` of rows of messages (columns.h). A system message of a column of
+// its own stands before those that begin with none, as in LLaMA-Factory (0.9.5: data/converter.py).
+Conversation read_messages(const Row& row, const std::vector<std::string>& parts, const Where& where,
+                           const MessageNames& names);
+
+// Earlier questions with their answers: [["q", "a"], ...], the JSON text of that, or null.
+std::vector<std::pair<std::string, std::string>> read_turns(const nlohmann::ordered_json& cell,
+                                                            const Where& where);
 
 // Returns a message's own mark, trained or not. For roles other than the assistant's, "loss" and its like are
 // kept as they are.

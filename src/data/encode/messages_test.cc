@@ -46,6 +46,22 @@ TEST(Messages, tools_may_be_a_list_or_its_text) {
               HasSubstr("d.jsonl:7: the tools are a number"));
 }
 
+TEST(Messages, a_system_message_of_its_own_column_begins_those_that_have_none) {
+  const auto read_row = [](const std::string& messages, const std::string& system) {
+    Row row(2);
+    row[0].json = ordered_json::parse(messages);
+    row[1].json = ordered_json::parse(system);
+    return read_messages(row, {"messages", "system"}, [] { return std::string("d.jsonl:7"); }, {}).messages;
+  };
+  const char* const kQuestion = R"([{"from": "human", "value": "q"}])";
+  EXPECT_EQ(read_row(kQuestion, R"("s")"),
+            ordered_json::parse(R"([{"role": "system", "content": "s"}, {"role": "user", "content": "q"}])"));
+  EXPECT_EQ(read_row(kQuestion, R"("")"), read_row(kQuestion, "null"));
+  EXPECT_EQ(read_row(R"([{"role": "system", "content": "own"}])", R"("s")").front()["content"], "own");
+  EXPECT_THAT(message_of<DamagedError>([&] { read_row(kQuestion, "5"); }),
+              HasSubstr("d.jsonl:7: 'system' is a number"));
+}
+
 TEST(Messages, a_speaker_of_function_calls_is_the_assistant_who_calls) {
   const char* const kCall = R"({"role": "assistant", "tool_calls": [{"type": "function",
                                "function": {"name": "f", "arguments": {"b": 1, "a": 2}}}]})";

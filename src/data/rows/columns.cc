@@ -112,7 +112,7 @@ std::vector<std::string> parts_of(RowFormat format) {
     case RowFormat::prompt_response:
       return {"prompt", "response"};
     case RowFormat::messages:
-      return {"messages", "tools", "message_role", "message_content"};
+      return {"messages", "tools", "system", "message_role", "message_content"};
     case RowFormat::text:
       return {"text"};
     case RowFormat::input_ids:
@@ -120,7 +120,8 @@ std::vector<std::string> parts_of(RowFormat format) {
     case RowFormat::alpaca:
       return {"instruction", "output", "input", "system", "history"};
     case RowFormat::preference:
-      return {"chosen", "rejected", "prompt", "input", "margin", "tools", "message_role", "message_content"};
+      return {"chosen",  "rejected", "prompt", "input",        "system",
+              "history", "margin",   "tools",  "message_role", "message_content"};
     case RowFormat::sentence_label:
       return {"sentence", "label", "sentence2", "token_type_ids"};
   }
@@ -191,19 +192,25 @@ std::pair<std::string, std::string> prompt_and_response(std::span<const Column> 
   return found;
 }
 
-// The columns of conversations: they are read as JSON, so that only their absence is an error here.
-std::vector<std::string> message_columns(std::span<const Column> columns, const Names& names,
-                                         const std::string& where) {
+// The columns of conversations: they are read as JSON, so that only their absence is an error here. A system message of
+// a column of its own is read only where that is named.
+void bind_messages(std::span<const Column> columns, const Names& names, const std::string& where,
+                   ColumnBinding& binding) {
+  const auto bind = [&](const char* part, const std::string& column) {
+    binding.columns.push_back(find_column(columns, column, where).name);
+    binding.parts.emplace_back(part);
+  };
   std::string messages(kMessagesNames.front());
   for (const std::string_view name : kMessagesNames)
     if (!has(columns, messages) && has(columns, name)) messages = name;
-  if (names.contains("messages")) messages = names.at("messages");
-  std::vector<std::string> found = {find_column(columns, messages, where).name};
+  bind("messages", names.contains("messages") ? names.at("messages") : messages);
   if (names.contains("tools"))
-    found.push_back(find_column(columns, names.at("tools"), where).name);
+    bind("tools", names.at("tools"));
   else if (has(columns, "tools"))
-    found.emplace_back("tools");
-  return found;
+    bind("tools", "tools");
+  if (names.contains("system")) bind("system", names.at("system"));
+  if (names.contains("message_role")) binding.message_role = names.at("message_role");
+  if (names.contains("message_content")) binding.message_content = names.at("message_content");
 }
 
 // The columns of Alpaca rows and what they are; they are read as JSON, too. An input belongs to an
@@ -334,7 +341,8 @@ void bind_preference(std::span<const Column> columns, Names names, const std::st
   bind_parts(columns, names, where,
              {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}, {"tools", false}},
              binding);
-  if (names.contains("input")) bind_parts(columns, names, where, {{"input", true}}, binding);
+  for (const char* part : {"input", "system", "history"})
+    if (names.contains(part)) bind_parts(columns, names, where, {{part, true}}, binding);
   bind_message_keys(columns, names, where, binding);
 }
 
@@ -394,9 +402,7 @@ ColumnBinding bind_columns(std::span<const Column> columns, std::optional<RowFor
       break;
     }
     case RowFormat::messages:
-      binding.columns = message_columns(columns, names, where);
-      if (names.contains("message_role")) binding.message_role = names.at("message_role");
-      if (names.contains("message_content")) binding.message_content = names.at("message_content");
+      bind_messages(columns, names, where, binding);
       return binding;
     case RowFormat::alpaca:
       bind_alpaca(columns, names, where, binding);

@@ -16,7 +16,7 @@
 namespace plimsoll {
 
 // The columns to select, in the order in which the format's parts come: prompt, response; messages
-// and, where there are any, tools; text; input_ids and, where there are any, labels; instruction, output and,
+// and, where there are any, tools and system; text; input_ids and, where there are any, labels; instruction, output and,
 // where there are any, input, system, history.
 struct ColumnBinding {
   RowFormat format = RowFormat::text;

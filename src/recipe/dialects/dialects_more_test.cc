@@ -712,7 +712,16 @@ TEST_F(RealFiles, extras_that_are_off_are_noted_and_scripts_have_words_of_their_
               AllOf(Contains("use_ia3: false"), Contains("use_focal_loss: false")));
   EXPECT_THAT(error_of(kTrl + "use_ia3: true\n"), HasSubstr("another kind than LoRA's"));
   EXPECT_THAT(error_of(kTrl + "use_chat_template: false\n"), HasSubstr("unknown key 'use_chat_template'"));
-  EXPECT_THAT(error_of(kTrl + "template_name: qwen\n"), HasSubstr("data.template names a template"));
+  const LoadedRecipe own = load(kTrl + "template_name: qwen\nuse_peft: true\ntarget_modules: all\n");
+  EXPECT_THAT(notes(own), Contains("template_name: qwen"));
+  EXPECT_THAT(own.other_tools.notes.at("rows"), HasSubstr("the script of this file"));
+  EXPECT_THAT(error_of("model: m\ntemplate_name: qwen\n"), HasSubstr("data.template names a template"));
+  EXPECT_EQ(recipe(kTrl + "max_train_samples: -1\n").data.train.size(), 1U);
+  EXPECT_THAT(error_of(kTrl + "max_train_samples: 10\n"), HasSubstr("says a range"));
+  EXPECT_THAT(recipe(kTrl + "val_ratio: 0.05\ntest_ratio: 0.15\n").data.eval.percent, testing::DoubleEq(20));
+  EXPECT_EQ(recipe(kTrl + "validation_split_percentage: 5\nvalidation_file: a.jsonl\n").data.eval.kind,
+            EvalSource::Kind::path);
+  EXPECT_THAT(error_of(kTrl + "test_ratio: 0.1\nvalidation_file: a.jsonl\n"), HasSubstr("holds rows out"));
   EXPECT_THAT(error_of(kTrl + "truncation_side: left\n"), HasSubstr("at their beginning"));
   const std::string factory = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: a.jsonl\n";
   EXPECT_EQ(recipe(factory + "sft_packing: false\ndev_ratio: 0.1\n").data.eval.kind, EvalSource::Kind::share);

@@ -244,6 +244,19 @@ TEST_F(Dialects, the_warm_up_of_axolotl_is_at_most_a_hundred_steps) {
   EXPECT_EQ(recipe(kAxolotl + "warmup_steps: 1\n").schedule.warmup.steps, 2);
 }
 
+TEST_F(Dialects, a_polynomial_of_power_1_is_a_line_to_its_last_rate) {
+  const std::string base =
+      "model_name_or_path: m\nstage: sft\nlearning_rate: 1e-4\nlr_scheduler_type: polynomial\n";
+  EXPECT_EQ(recipe(base).schedule.name, ScheduleName::linear);
+  EXPECT_DOUBLE_EQ(recipe(base).schedule.min_ratio, 1e-3);
+  EXPECT_DOUBLE_EQ(recipe(base + "lr_scheduler_kwargs: {lr_end: 1e-5, power: 1.0}\n").schedule.min_ratio,
+                   0.1);
+  EXPECT_THAT(error_of(base + "lr_scheduler_kwargs: {power: 2}\n"),
+              HasSubstr("of polynomials only those of power 1"));
+  EXPECT_THAT(error_of("model_name_or_path: m\nstage: sft\nlr_scheduler_type: polynomial\n"),
+              HasSubstr("needs a learning_rate beside it"));
+}
+
 TEST_F(Dialects, keys_of_adapters_alone_make_none) {
   EXPECT_EQ(recipe("base_model: m\nadapter:\nlora_r: 8\n").method.type, MethodType::full);
   EXPECT_EQ(recipe("model_name_or_path: m\ndataset_name: a.jsonl\nlora_r: 8\n").method.type,
@@ -430,7 +443,7 @@ TEST_F(Dialects, a_part_of_an_epoch_may_be_changed) {
   EXPECT_EQ(recipe(base + "num_train_epochs: 3.0\n", {"num_train_epochs=0.25"}).schedule.epochs, 0.25);
 }
 
-TEST_F(Dialects, columns_of_tools_are_read_and_those_of_systems_are_named) {
+TEST_F(Dialects, columns_of_tools_systems_and_histories_are_read) {
   const auto entry = [&](const std::string& columns) {
     write("data/dataset_info.json",
           R"({"t": {"file_name": "a.jsonl", "formatting": "sharegpt", "columns": )" + columns + "}}");
@@ -438,8 +451,19 @@ TEST_F(Dialects, columns_of_tools_are_read_and_those_of_systems_are_named) {
   };
   EXPECT_EQ(recipe(entry(R"({"messages": "talk", "tools": "functions"})")).data.columns.at("tools"),
             "functions");
-  EXPECT_THAT(error_of(entry(R"({"messages": "talk", "system": "rules"})")),
-              HasSubstr("a system message in a column of its own"));
+  EXPECT_EQ(recipe(entry(R"({"messages": "talk", "system": "rules"})")).data.columns.at("system"), "rules");
+  const auto ranking = [&](const std::string& formatting, const std::string& columns) {
+    write("data/dataset_info.json", R"({"t": {"file_name": "a.jsonl", "ranking": true, "formatting": ")" +
+                                        formatting + R"(", "columns": )" + columns + "}}");
+    return std::string("model_name_or_path: m\nstage: dpo\ndataset: t\n");
+  };
+  const auto texts =
+      recipe(ranking("alpaca", R"({"prompt": "q", "system": "rules", "history": "before"})")).data.columns;
+  EXPECT_EQ(texts.at("system") + " " + texts.at("history"), "rules before");
+  EXPECT_EQ(recipe(ranking("sharegpt", R"({"messages": "q", "system": "rules"})")).data.columns.at("system"),
+            "rules");
+  EXPECT_THAT(error_of(ranking("sharegpt", R"({"messages": "q", "history": "before"})")),
+              HasSubstr("history"));
 }
 
 TEST_F(Dialects, a_distilled_model_is_of_its_students_family) {
@@ -471,6 +495,9 @@ TEST_F(Dialects, keys_of_pairs_in_a_recipe_of_trl_are_those_of_dpo) {
   EXPECT_EQ(recipe(base).optimizer.lr, 2e-5);
   EXPECT_THAT(error_of(base + "beta: 0.1\noutput_dir: runs/zephyr-KTO\n"), HasSubstr("a name here says kto"));
   EXPECT_EQ(recipe(base + "beta: 0.1\noutput_dir: runs/zephyr-kto\n", {"task=dpo"}).task, Task::dpo);
+  EXPECT_THAT(error_of(base + "max_prompt_length: 512\noutput_dir: runs/sft\n"),
+              HasSubstr("a name here says sft"));
+  EXPECT_EQ(recipe(base + "max_prompt_length: 512\noutput_dir: runs/sft\n", {"task=sft"}).task, Task::sft);
   EXPECT_THAT(load(base + "max_prompt_length: 512\n").other_tools.no_effect.back().reason,
               HasSubstr("since 0.29"));
   write("q.yaml", base + "max_prompt_length: 512\n");

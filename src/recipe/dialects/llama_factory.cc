@@ -76,8 +76,8 @@ void read_tags(const Node& entry, DataSet& set, const std::string& where) {
   name_messages(text_of(given, "role_tag", "from"), text_of(given, "content_tag", "value"), set);
 }
 
-// Two answers, a message each with a conversation, or texts with an instruction and its input; systems and histories
-// next to an instruction are not supported here.
+// Two answers, a message each with a conversation, or texts with an instruction and its input; before both a system
+// message and, with texts, earlier turns.
 void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::string& where,
                   const std::string& name) {
   const Node* columns = find_node(entry, "columns");
@@ -86,11 +86,13 @@ void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::st
   const Node none;
   const Node& given = columns != nullptr ? *columns : none;
   const char* before = is_alpaca ? "prompt" : "messages";
-  std::vector<std::string> known = {before, "chosen", "rejected"};
-  if (is_alpaca) known.emplace_back("query");
+  std::vector<std::string> known = {before, "chosen", "rejected", "system", "tools"};
+  if (is_alpaca) known.insert(known.end(), {"query", "history"});
   refuse_unknown(given, known, name + ".columns");
   set.format = "preference";
   if (const std::string query = text_of(given, "query"); !query.empty()) set.columns["input"] = query;
+  for (const char* column : {"system", "history", "tools"})
+    if (const std::string theirs = text_of(given, column); !theirs.empty()) set.columns[column] = theirs;
   set.columns["prompt"] = text_of(given, before, is_alpaca ? "instruction" : "conversations");
   set.columns["chosen"] = text_of(given, "chosen", "chosen");
   set.columns["rejected"] = text_of(given, "rejected", "rejected");
@@ -139,12 +141,9 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
     const Node* columns = find_node(entry, "columns");
     if (columns != nullptr) {
       refuse_unknown(*columns, {"messages", "tools", "system"}, name + ".columns");
-      if (const std::string tools = text_of(*columns, "tools"); !tools.empty()) set.columns["tools"] = tools;
-      if (!text_of(*columns, "system").empty())
-        refuse(formatted(
-            "'{}.columns.system': a system message in a column of its own does not exist here beside "
-            "messages; say it as the first message of a row, or take this line out of dataset_info.json",
-            name));
+      for (const char* column : {"tools", "system"})
+        if (const std::string theirs = text_of(*columns, column); !theirs.empty())
+          set.columns[column] = theirs;
     }
     set.columns["messages"] =
         columns == nullptr ? "conversations" : text_of(*columns, "messages", "conversations");

@@ -5,11 +5,14 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/outer_split.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
 #include "recipe/document/document.h"
 #include "recipe/load/builder.h"
 #include "recipe/option.h"
+#include "recipe/translate/layer.h"
 #include "recipe/translate/read_file.h"
+#include "recipe/translate/script_defaults.h"
 #include "recipe/values.h"
 
 namespace plimsoll {
@@ -180,14 +183,53 @@ fs::path folder_of_script(const fs::path& script, const ShellTraining& training)
     folders.push_back(folders.back().parent_path());
   folders.push_back(fs::current_path());
   std::error_code ignored;
-  for (const fs::path& folder : folders)
-    for (const std::string& file : named)
-      if (fs::is_regular_file(folder / file, ignored)) return folder;
-  return own;
+  const auto first_with = [&](const std::vector<std::string>& files) -> std::optional<fs::path> {
+    for (const fs::path& folder : folders)
+      for (const std::string& file : files)
+        if (fs::is_regular_file(folder / file, ignored)) return folder;
+    return std::nullopt;
+  };
+  if (const auto folder = first_with(named)) return *folder;
+  // The program itself lies beside what is its own to name.
+  const auto folder = training.script.empty() ? std::nullopt : first_with({training.script});
+  return folder.value_or(own);
 }
 
 std::string shown_file(const std::string& file) {
   return file == kStandardInput ? kStandardInputWords : file;
+}
+
+void set_line(Node& node, int line) {
+  node.line = node.key_line = line;
+  for (Node& item : node.items) set_line(item, line);
+}
+
+// Defaults of a script's arguments, as far as they decide what is trained (recipe/translate/script_defaults.h): keys of
+// the command that neither it nor its recipe says.
+void add_script_defaults(std::vector<std::pair<Node, Source>>& layers, const fs::path& folder,
+                         const ShellTraining& training) {
+  std::error_code ignored;
+  const fs::path file = folder / training.script;
+  if (training.script.empty() || !fs::is_regular_file(file, ignored)) return;
+  std::vector<const Node*> said;
+  for (const auto& [root, source] : layers) said.push_back(&root);
+  const std::vector<ScriptArgument> taken = script_defaults(
+      said, read_script_arguments(read_start(file.string(), static_cast<int64_t>(kMaxDocumentBytes))));
+  if (taken.empty()) return;
+  Node declared;
+  declared.kind = Node::Kind::map;
+  declared.line = declared.key_line = training.line;
+  declared.key = kDefaultsKey;
+  for (const ScriptArgument& one : taken) {
+    Node node = one.value;
+    node.key = one.name;
+    set_line(node, training.line);
+    layers.back().first.items.push_back(node);
+    node.text = formatted("{} {} (line {})", one.name, as_text(one.value), one.line);
+    node.kind = Node::Kind::scalar;
+    declared.items.push_back(std::move(node));
+  }
+  layers.back().first.items.push_back(std::move(declared));
 }
 
 // The recipe that a script's command names, and the command's own keys.
@@ -212,6 +254,7 @@ std::vector<std::pair<Node, Source>> layers_of(const std::string& given) {
         {read_tree(config.string()), {config.string(), true, fs::absolute(config).parent_path()}});
   }
   layers.push_back({training.keys, {shown, true, folder}});
+  add_script_defaults(layers, folder, training);
   Node program;
   program.kind = Node::Kind::scalar;
   program.text = training.program;

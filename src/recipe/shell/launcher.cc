@@ -19,9 +19,9 @@ bool is_one_of(std::string_view text, std::span<const std::string_view> words) {
 }
 
 // Programs that start others.
-constexpr std::array<std::string_view, 14> kWrappers = {"nohup",   "srun",   "time",   "exec",   "sudo",
-                                                        "env",     "uv",     "run",    "poetry", "conda",
-                                                        "numactl", "stdbuf", "pipenv", "-"};
+constexpr std::array<std::string_view, 18> kWrappers = {
+    "nohup", "srun",    "time",   "exec",   "sudo", "env",         "uv",        "run",    "poetry",
+    "conda", "numactl", "stdbuf", "pipenv", "-",    "singularity", "apptainer", "docker", "podman"};
 // Options of launchers that take no value (torch 2.12 distributed/run.py, accelerate 1.x commands/launch.py,
 // DeepSpeed 0.18 launcher/runner.py).
 constexpr std::array<std::string_view, 29> kAlone = {"standalone",
@@ -195,6 +195,9 @@ class Command {
     if (name == "accelerate.commands.launch") return ++at_, options(&Command::accelerate_option), script();
     ++at_;
     training_.program = name;
+    training_.script = name;
+    std::replace(training_.script.begin(), training_.script.end(), '.', '/');
+    training_.script += ".py";
     if (name == "axolotl.cli.train") names_tool_ = true;
     return false;
   }
@@ -208,6 +211,7 @@ class Command {
       return !is_done() && module();
     }
     training_.program = base_name(text());
+    if (text().ends_with(".py")) training_.script = text();
     ++at_;
     return false;
   }

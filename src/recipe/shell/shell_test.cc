@@ -341,6 +341,68 @@ TEST_F(ShellScripts, defaults_are_those_of_what_is_started) {
   EXPECT_EQ(recipe("trl sft --lora_r 8" + rest).method.type, MethodType::full);
 }
 
+TEST_F(ShellScripts, texts_that_are_handed_to_another_shell_are_read) {
+  const std::string rest = " train.py --model_name_or_path m --per_device_train_batch_size 2";
+  EXPECT_EQ(
+      recipe("N=4\nsrun bash -lc \"cd x && torchrun --nproc_per_node $N" + rest + "\"\n").batch.effective, 8);
+  EXPECT_EQ(recipe("CMD=\"torchrun --nproc_per_node 8" + rest + "\"\neval \"$CMD\"\n").batch.effective, 16);
+  EXPECT_EQ(recipe("apptainer exec --nv image.sif torchrun --nproc_per_node 8" + rest + "\n").batch.effective,
+            16);
+  write("r.yaml", "model_name_or_path: m\nstage: sft\nlearning_rate: 3e-4\n");
+  for (const char* here : {"$PWD", "${SLURM_SUBMIT_DIR}", "$(pwd)"})
+    EXPECT_DOUBLE_EQ(recipe(std::string("llamafactory-cli train ") + here + "/r.yaml\n").optimizer.lr, 3e-4)
+        << here;
+}
+
+TEST_F(ShellScripts, what_a_script_declares_says_what_its_command_leaves_out) {
+  write(
+      "train.py",
+      "import transformers\n"
+      "@dataclass\n"
+      "class ModelArguments:\n"
+      "    \"\"\"model_max_length: int = 7\"\"\"\n"
+      "    model_name_or_path: Optional[str] = field(default=\"facebook/opt\")\n"
+      "    use_lora: bool = field(\n        default=True,  # on\n        metadata={\"help\": \"learning_rate = 9\"})\n"
+      "    lora_r: int = 16\n"
+      "    lora_target_modules: List[str] = field(default_factory=lambda: ['q_proj', \"v_proj\"])\n"
+      "    gamma: float = 2.0\n"
+      "class TrainingArguments(transformers.TrainingArguments):\n"
+      "    cache_dir: Optional[str] = None\n"
+      "    model_max_length: int = field(default=512)\n"
+      "    learning_rate: float = 1e-3\n"
+      "    max_steps: int = -1\n"
+      "    def model(self):\n"
+      "        lora_alpha: int = 3\n"
+      "weight_decay: float = 0.5\n"
+      "parser.add_argument('--lora-alpha', '-a', type=int, default=64)\n"
+      "parser.add_argument('--num_train_epochs', type=int, default=2)\n"
+      "other.add_argument('--num_train_epochs', type=int, default=9)\n"
+      "parser.add_argument('--warmup_steps', type=int, default=STEPS)\n");
+  const std::string command =
+      "python train.py --model_name_or_path m --learning_rate 2e-4 --per_device_train_batch_size 2";
+  const LoadedRecipe loaded = load(command + "\n");
+  const Recipe& read = loaded.recipe;
+  EXPECT_THAT(read.model, testing::EndsWith("/m"));
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 2e-4);
+  EXPECT_EQ(read.data.max_length, 512);
+  EXPECT_EQ(read.method.type, MethodType::lora);
+  EXPECT_EQ(read.method.r, 16);
+  EXPECT_DOUBLE_EQ(read.method.alpha, 64);
+  EXPECT_DOUBLE_EQ(read.optimizer.weight_decay, 0);  // no argument
+  EXPECT_EQ(read.schedule.epochs, 3);                // declared twice: transformers' own
+  EXPECT_THAT(loaded.other_tools.notes.at("script"),
+              AllOf(HasSubstr("train.py declares what its command leaves out"),
+                    HasSubstr("model_max_length 512 (line 14)"), testing::Not(HasSubstr("learning_rate"))));
+  EXPECT_THAT(loaded.other_tools.notes.at("rows"), testing::Not(HasSubstr("data.max_length")));
+  EXPECT_EQ(recipe(command + " --use_lora False\n").method.type, MethodType::full);
+  EXPECT_EQ(recipe(command + " --max_seq_length 64\n").data.max_length, 64);  // the same in another word
+  EXPECT_EQ(load(command + "\n", {"model_max_length=128"}).recipe.data.max_length, 128);
+  write("c.yaml", "model_max_length: 96\n");
+  EXPECT_EQ(recipe(command + " --config c.yaml\n").data.max_length, 96);
+  EXPECT_EQ(recipe("python other.py --model_name_or_path m --learning_rate 2e-4\n").data.max_length,
+            Recipe{}.data.max_length);
+}
+
 TEST_F(ShellScripts, quotes_comments_and_texts_behind_signs_are_read_as_a_shell_reads_them) {
   const Recipe read = recipe(
       "cat <<EOF > x\npython b.py --lr 1 --model m\nEOF\n"

@@ -269,31 +269,69 @@ struct Found {
   std::string function;
 };
 
-// The trainings that a script starts, without those of functions that it never calls.
-std::vector<ShellTraining> all_trainings(std::string_view text) {
-  ShellVariables variables;
-  read_slurm(text, variables);
-  Branches branches;
-  Functions functions;
-  std::vector<Found> found;
-  for (ShellCommand& command : read_shell_commands(text)) {
-    if (functions.take(command)) continue;
-    branches.take(command);
-    if (branches.is_never_run()) continue;
-    read_loop(command, variables);
-    if (read_defaults(command, variables)) continue;
-    take_assignments(command, branches, variables);
-    if (command.words.empty()) continue;
-    const std::vector<LaunchWord> words = expanded(command, variables);
-    if (!words.empty()) functions.note_call(words.front().text);
-    if (auto training = read_launch_command(words, variables))
-      found.push_back({std::move(*training), functions.inside()});
+// The text that a command hands to another shell: bash -c TEXT, also behind srun or nohup, and eval TEXT.
+std::optional<std::string> handed_text(const std::vector<LaunchWord>& words) {
+  if (words.empty()) return std::nullopt;
+  if (words.front().text == "eval") {
+    std::string all;
+    for (size_t i = 1; i < words.size(); ++i) all += (i > 1 ? " " : "") + words[i].text;
+    return all;
   }
-  std::erase_if(found, [&](const Found& one) { return !functions.is_run(one.function); });
-  std::vector<ShellTraining> trainings;
-  for (Found& one : found) trainings.push_back(std::move(one.training));
-  return trainings;
+  for (size_t i = 0; i + 2 < words.size(); ++i) {
+    const std::string name = std::filesystem::path(words[i].text).filename().string();
+    const std::string& option = words[i + 1].text;
+    const bool reads_text = option == "-c" || option == "-lc" || option == "-ec" || option == "-xc";
+    if ((name == "bash" || name == "sh") && reads_text) return words[i + 2].text;
+  }
+  return std::nullopt;
 }
+
+// Reads the commands of a script one after the other.
+class ScriptReader {
+ public:
+  explicit ScriptReader(std::string_view text) {
+    read_slurm(text, variables_);
+    // Relative paths are tried in the script's folder and in the working directory, whatever these are called.
+    for (const char* here : {"PWD", "SLURM_SUBMIT_DIR"}) variables_.set(here, {"."});
+    read(text, 0, 0);
+  }
+
+  // The trainings that the script starts, without those of functions that it never calls.
+  std::vector<ShellTraining> take() {
+    std::erase_if(found_, [&](const Found& one) { return !functions_.is_run(one.function); });
+    std::vector<ShellTraining> trainings;
+    for (Found& one : found_) trainings.push_back(std::move(one.training));
+    return trainings;
+  }
+
+ private:
+  static constexpr int kDeepest = 3;
+
+  // `line`: where a text begins that a command hands to another shell; 0: of the script itself.
+  void read(std::string_view text, int line, int depth) {
+    for (ShellCommand& command : read_shell_commands(text)) {
+      if (functions_.take(command)) continue;
+      branches_.take(command);
+      if (branches_.is_never_run()) continue;
+      read_loop(command, variables_);
+      if (read_defaults(command, variables_)) continue;
+      take_assignments(command, branches_, variables_);
+      if (command.words.empty()) continue;
+      std::vector<LaunchWord> words = expanded(command, variables_);
+      for (LaunchWord& word : words) word.line = line > 0 ? line : word.line;
+      if (!words.empty()) functions_.note_call(words.front().text);
+      if (auto training = read_launch_command(words, variables_))
+        found_.push_back({std::move(*training), functions_.inside()});
+      else if (const auto handed = depth < kDeepest ? handed_text(words) : std::nullopt)
+        read(*handed, words.front().line, depth + 1);
+    }
+  }
+
+  ShellVariables variables_;
+  Branches branches_;
+  Functions functions_;
+  std::vector<Found> found_;
+};
 
 [[noreturn]] void refuse_several(const std::vector<ShellTraining>& found, int at, const char* why) {
   std::vector<std::string> lines;
@@ -308,7 +346,7 @@ std::vector<ShellTraining> all_trainings(std::string_view text) {
 
 ShellTraining read_shell_training(std::string_view text, std::optional<int> line) {
   check_text(text);
-  std::vector<ShellTraining> found = all_trainings(text);
+  std::vector<ShellTraining> found = ScriptReader(text).take();
   if (line && !found.empty()) {
     const auto named = std::ranges::find(found, *line, &ShellTraining::line);
     if (named == found.end()) refuse_several(found, *line, "no training here, and ");

@@ -12,10 +12,13 @@ namespace plimsoll {
 
 // The key under which the keys of a command hold what it starts: "train.py", "llamafactory-cli train".
 inline constexpr std::string_view kProgramKey = "(program)";
+// The key under which they hold, in words, those that the script declares by default, and its command does not say.
+inline constexpr std::string_view kDefaultsKey = "(defaults)";
 
 struct ShellTraining {
   Node keys;            // the command's keys, and how many processes it starts
   std::string program;  // as under kProgramKey
+  std::string script;   // the file of a program in Python, as the command names it; "" for others
   std::string config;   // the recipe that the command names; "" where it names none
   int line = 0;         // where the command begins
 };

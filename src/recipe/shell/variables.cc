@@ -287,6 +287,7 @@ std::optional<std::string> ShellVariables::printed(std::string_view command, int
   const bool asks_where =
       words.size() == 4 && words[0] == "cd" && (words[2] == "&&" || words[2] == ";") && words[3] == "pwd";
   if (asks_where) return words[1];
+  if (words.size() == 1 && words[0] == "pwd") return ".";
   if (words.size() != 2) return std::nullopt;
   if (words[0] == "dirname") return folder_of(words[1]);
   if (words[0] == "realpath" || words[0] == "readlink") return words[1];

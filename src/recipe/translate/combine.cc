@@ -225,6 +225,30 @@ void combine_schedule_arguments(Layer& layer) {
   layer.emit("schedule.min_ratio", to_yaml(Json(lowest.value_or(0.0) / most.value_or(1.0))), {given});
 }
 
+// transformers' polynomial of power 1 falls in a straight line to lr_end, which is 1e-7 where nothing says another
+// (optimization.py: get_polynomial_decay_schedule_with_warmup).
+void combine_polynomial(Layer& layer) {
+  const Said* name = layer.part("@schedule");
+  const Said* given = layer.part("@schedule_kwargs");
+  const bool has_arguments = given != nullptr && !is_off(given->value);
+  double last = 1e-7;
+  bool is_line = true;
+  if (has_arguments)
+    for (const Node& item : given->value.items) {
+      const auto value = read_foreign_number(item);
+      if (item.key == "lr_end" && value) last = *value;
+      is_line = is_line && value && (item.key == "lr_end" || (item.key == "power" && *value == 1.0));
+    }
+  const Node* highest = layer.given("optimizer.lr");
+  const double most = highest == nullptr ? 0.0 : read_foreign_number(*highest).value_or(0.0);
+  if (!is_line)
+    return layer.refuse(*given, "of polynomials only those of power 1 exist here, with lr_end or without");
+  if (most <= last) return layer.refuse(*name, "needs a learning_rate beside it, higher than lr_end");
+  const auto from = present({name, has_arguments ? given : nullptr});
+  layer.emit("schedule.name", "linear", from);
+  layer.emit("schedule.min_ratio", to_yaml(Json(last / most)), from);
+}
+
 void combine_schedule(Layer& layer) {
   const Said* name = layer.part("@schedule");
   const bool no_warmup = is_word(name, "constant") && layer.tool() != std::nullopt;
@@ -233,13 +257,16 @@ void combine_schedule(Layer& layer) {
   // axolotl reads the lowest rate with `cosine` alone.
   if (is_word(name, "cosine_with_restarts") && layer.given("schedule.min_ratio") != nullptr)
     return layer.refuse(*name, "cosine_with_restarts with a lowest rate does not exist here; cosine does");
-  if (layer.says({"@schedule"}))
+  const bool is_polynomial = is_word(name, "polynomial");
+  if (is_polynomial && layer.says({"@schedule", "@schedule_kwargs"}))
+    combine_polynomial(layer);
+  else if (layer.says({"@schedule"}))
     layer.emit("schedule.name",
                is_word(name, "constant_with_warmup") ? "constant"
                : is_cosine                           ? "cosine"
                                                      : name->value.text,
                {name});
-  combine_schedule_arguments(layer);
+  if (!is_polynomial) combine_schedule_arguments(layer);
   if (no_warmup && layer.says({"@schedule"})) {
     layer.emit("schedule.warmup", "0", {name});
     for (const char* part : {"@warmup_ratio", "@warmup_steps"})
@@ -320,11 +347,36 @@ void combine_eval_percent(Layer& layer) {
   const Said* share = layer.part("@eval_percent");
   const auto value = read_foreign_number(share->value);
   if (is_off(share->value)) return layer.ignore(*share, "off: no rows are held out", true);
+  if (layer.given("data.eval") != nullptr)  // transformers' scripts hold out rows where no file has some
+    return layer.ignore(*share, "the rows to evaluate on have a file of their own");
   if (!value || *value <= 0.0 || *value >= 100.0) return layer.refuse(*share, "expected percent, such as 5");
   layer.emit("data.eval", percent(*value / 100.0), {share});
 }
 
+// Rows that a script holds out to test on: not trained on, as those to evaluate on. Both are one share here.
+void combine_test_share(Layer& layer) {
+  const Said* test = layer.part("@test_share");
+  if (is_off(test->value)) return layer.ignore(*test, "off: no rows are held out", true);
+  const Said* share = layer.says({"@eval_share"}) ? layer.part("@eval_share") : nullptr;
+  const auto of_test = read_foreign_number(test->value);
+  const auto of_eval = share == nullptr ? std::optional(0.0) : read_foreign_number(share->value);
+  const double both = of_test.value_or(-1.0) + of_eval.value_or(0.0);
+  if (!of_test || !of_eval || *of_test < 0.0 || *of_eval < 0.0 || both >= 1.0)
+    return layer.refuse(*test,
+                        "expected a share such as 0.05, and together with that to evaluate on less than 1");
+  if (layer.given("data.eval") != nullptr)
+    return layer.refuse(
+        *test,
+        "holds rows out of those to train on, beside a file of rows to evaluate on; data.train: "
+        "{path, rows} says a range");
+  layer.emit("data.eval", percent(both), present({share, test}));
+}
+
 void combine_eval_share(Layer& layer) {
+  if (layer.says({"@test_share"})) {
+    combine_test_share(layer);
+    if (!is_off(layer.part("@test_share")->value)) return;
+  }
   if (!layer.says({"@eval_share"})) return;
   const Said* share = layer.part("@eval_share");
   const auto value = read_foreign_number(share->value);

@@ -150,8 +150,9 @@ void combine_scripts(Layer& layer) {
 }
 
 // The names of the file, in which a trainer may stand.
-std::string names_of(const Layer& layer) {
-  std::string names = layer.source().name;
+std::string names_of(const Layer& layer, bool with_folders = true) {
+  const std::string& path = layer.source().name;
+  std::string names = with_folders ? path : path.substr(path.rfind('/') + 1);
   if (const Said* program = layer.part(kProgramPart)) names += " " + program->value.text;
   for (const char* key : {"output", "save.hub"})
     if (const Node* node = layer.given(key)) names += " " + node->text;
@@ -202,6 +203,14 @@ void combine_trainer(Layer& layer) {
                   "task: dpo where DPO is meant",
                   other),
         "task");
+  // A length of prompts alone shows no loss, and a script for answers may cut prompts as well. Folders above the file may
+  // be called anything.
+  const std::string own = names_of(layer, false);
+  const bool says_sft = has_word(own, "sft") && !has_word(own, "dpo");
+  if (loss == nullptr && !layer.says({"@pref_beta"}) && says_sft)
+    return layer.refuse(
+        *from.front(),
+        "is a key of TRL's trainers of pairs, and a name here says sft: say task: sft or task: dpo", "task");
   layer.emit("task", "dpo", from);
   if (is_orpo) {
     layer.emit("dpo.loss", "orpo", from);

@@ -149,12 +149,16 @@ std::string word_of(const Node& node, std::string_view key) {
 ForeignValue read_foreign(const Alias& row, const std::string& key, const Node& node) {
   if (row.reading == Reading::no_effect) return without_effect(std::string(row.note));
   if (row.reading == Reading::off) {
-    if (is_off(node)) return without_effect("off, as here");
+    const bool is_no_limit = key == "max_train_samples" && node.is_word("-1");
+    if (is_off(node) || is_no_limit) return without_effect("off, as here");
     return refused("not supported: " + std::string(row.note));
   }
   if (node.kind == Node::Kind::null && row.reading == Reading::length) return mapped(node);
   const bool takes_null = row.to == "@clip" || row.reading == Reading::any || says_nothing(row, node);
-  if (node.kind == Node::Kind::null && !takes_null) return without_effect("nothing is given");
+  const bool is_empty_path =
+      row.reading == Reading::path && node.kind == Node::Kind::scalar && node.text.empty();
+  if ((node.kind == Node::Kind::null && !takes_null) || is_empty_path)
+    return without_effect("nothing is given");
   switch (row.reading) {
     case Reading::flag:
       return read_flag(node, false);

@@ -149,10 +149,29 @@ bool is_of_scripts(const Node& root) {
              "train_file", "max_train_samples", "pad_to_max_length"});
 }
 
+// Arguments of MedicalGPT's scripts and of others that are made of them, which no tool has.
+bool names_own_script(const Node& root) {
+  return holds_one_of(root, {"train_file_dir", "template_name", "prompt_template_name"});
+}
+
 // TRL's command and the handbook's scripts, whose defaults are TRL's. Anybody's own may be called sft.py.
 bool is_of_trl(std::string_view program) {
   return program.starts_with("trl ") || program == "run_sft.py" || program == "run_dpo.py" ||
          program == "run_orpo.py";
+}
+
+// The defaults that a script declares do not show whose command it is.
+Node without_declared(const Node& text, const Node& declared) {
+  Node said = text;
+  std::erase_if(said.items, [&](const Node& item) { return find_node(declared, item.key) != nullptr; });
+  return said;
+}
+
+void note_declared(const Node& declared, const std::string& program, Layer& layer) {
+  std::vector<std::string> words;
+  for (const Node& item : declared.items) words.push_back(item.text);
+  layer.note("script", formatted("{} declares what its command leaves out, and that is taken: {}", program,
+                                 join(words, ", ")));
 }
 
 // Arguments of transformers' TrainingArguments, which most training scripts begin from.
@@ -208,7 +227,7 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
   own.items.clear();
   for (const Node& child : map.items) {
     const std::string key = prefix + child.key;
-    if (key == kProgramKey) continue;
+    if (key == kProgramKey || key == kDefaultsKey) continue;
     if (read_theirs(child, key, layer)) continue;
     const bool is_theirs = is_alias_group(key);
     if (is_theirs && child.kind == Node::Kind::map && child.items.empty() && !is_group(key) &&
@@ -254,14 +273,18 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
 
 Node Translator::translate(const Node& text, const Source& source, const Recipe& before, Problems& problems) {
   if (text.kind != Node::Kind::map) return text;
-  std::optional<Tool> tool = named_ && layers_ == 0 ? std::optional(named_->tool) : tool_of(text);
+  const Node* declared = find_node(text, kDefaultsKey);
+  std::optional<Tool> tool = named_ && layers_ == 0 ? std::optional(named_->tool)
+                             : declared == nullptr  ? tool_of(text)
+                                                    : tool_of(without_declared(text, *declared));
   const bool is_first = !report_.tool;
   const Node* launched = find_node(text, kProgramKey);
   const bool may_have_sections = !tool && is_first && source.has_lines && launched == nullptr;
   const auto opened = may_have_sections ? open_sections(text, source, report_) : std::nullopt;
   const Node& root = opened ? *opened : text;
+  const bool is_of_own_script = opened || (tool == Tool::trl && names_own_script(root));
   const std::string program = launched != nullptr ? launched->text
-                              : opened            ? "the script of this file"
+                              : is_of_own_script  ? "the script of this file"
                                                   : std::string();
   if (!program.empty()) {
     Said said = {text, std::string(kProgramKey), program, layers_ + 1};
@@ -284,6 +307,7 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   if (report_.tool == Tool::torchtune) fill_all_references(filled, used_);
   Node own = own_keys(filled, "", layer);
   std::erase_if(report_.once, [&](const auto& key) { return find_node(own, key.first) != nullptr; });
+  if (declared != nullptr) note_declared(*declared, program, layer);
   layer.set_own(&own);
   layer.set_recipe(tool.has_value());
   combine(layer);

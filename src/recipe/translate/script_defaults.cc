@@ -1,0 +1,111 @@
+#include "recipe/translate/script_defaults.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string>
+
+#include "recipe/aliases.h"
+#include "recipe/translate/foreign_value.h"
+
+namespace plimsoll {
+namespace {
+
+// Keys of ours and parts (Alias::to) whose defaults are taken. Others change nothing that is trained, or
+// only say it with other keys beside them.
+constexpr std::array<std::string_view, 28> kOfTraining = {"model",
+                                                          "data.train",
+                                                          "@dataset",
+                                                          "@eval_share",
+                                                          "data.max_length",
+                                                          "@micro",
+                                                          "@accumulation",
+                                                          "optimizer.lr",
+                                                          "optimizer.name",
+                                                          "optimizer.eps",
+                                                          "@beta1",
+                                                          "@beta2",
+                                                          "@clip",
+                                                          "optimizer.weight_decay",
+                                                          "@schedule",
+                                                          "@warmup_ratio",
+                                                          "@warmup_steps",
+                                                          "@epochs",
+                                                          "schedule.max_steps",
+                                                          "method.neftune_alpha",
+                                                          "@use_lora",
+                                                          "@four_bit",
+                                                          "@eight_bit",
+                                                          "@bf16",
+                                                          "@fp16",
+                                                          "data.packing",
+                                                          "@stored_type",
+                                                          "@total_batch"};
+// The same of adapters: a script that can train them declares them also where it does not.
+constexpr std::array<std::string_view, 7> kOfAdapters = {"method.r",           "method.alpha",  "@dropout",
+                                                         "@targets",           "method.rslora", "method.dora",
+                                                         "method.double_quant"};
+// Two keys of one of these say the same thing in two ways.
+constexpr std::array<std::array<std::string_view, 2>, 5> kTogether = {{{"data.train", "@dataset"},
+                                                                       {"@warmup_ratio", "@warmup_steps"},
+                                                                       {"@bf16", "@fp16"},
+                                                                       {"@four_bit", "@eight_bit"},
+                                                                       {"@micro", "@total_batch"}}};
+
+bool is_one_of(std::string_view to, auto& names) {
+  return std::find(std::begin(names), std::end(names), to) != std::end(names);
+}
+
+const Alias* row_of(std::string_view key) {
+  const Alias* row = find_alias(key, Tool::trl);
+  return row != nullptr ? row : find_alias(key, Tool::script);
+}
+
+void collect(const Node& map, const std::string& prefix, std::set<std::string, std::less<>>& to) {
+  if (map.kind != Node::Kind::map) return;
+  for (const Node& item : map.items) {
+    const std::string key = prefix + item.key;
+    if (const Alias* row = row_of(key)) to.emplace(row->to);
+    if (key == "model") to.emplace(key);
+    collect(item, key + ".", to);
+  }
+}
+
+bool turns_on(const Node& value) { return read_foreign_flag(value) == true; }
+
+}  // namespace
+
+std::vector<ScriptArgument> script_defaults(const std::vector<const Node*>& said,
+                                            std::vector<ScriptArgument> arguments) {
+  std::set<std::string, std::less<>> known;
+  for (const Node* tree : said) collect(*tree, "", known);
+  bool adapts = std::ranges::any_of(kOfAdapters, [&](std::string_view to) { return known.contains(to); });
+  for (const Node* tree : said)
+    for (const Node& item : tree->items)
+      if (const Alias* row = row_of(item.key); row != nullptr && row->to == "@use_lora")
+        adapts = turns_on(item);
+  std::map<std::string, int, std::less<>> keys;  // how many arguments mean it
+  for (const ScriptArgument& one : arguments)
+    if (const Alias* row = row_of(one.name)) {
+      ++keys[std::string(row->to == "@dataset" ? "data.train" : row->to)];
+      if (row->to == "@use_lora" && !known.contains(row->to) && turns_on(one.value)) adapts = true;
+    }
+  const auto says_already = [&](std::string_view to) {
+    if (known.contains(to)) return true;
+    return std::ranges::any_of(kTogether, [&](const auto& both) {
+      return is_one_of(to, both) && (known.contains(both[0]) || known.contains(both[1]));
+    });
+  };
+  std::erase_if(arguments, [&](const ScriptArgument& one) {
+    const Alias* row = row_of(one.name);
+    if (row == nullptr || says_already(row->to)) return true;
+    if (keys[std::string(row->to == "@dataset" ? "data.train" : row->to)] > 1) return true;
+    if (one.value.kind == Node::Kind::scalar && (one.value.text.empty() || one.value.text == "auto"))
+      return true;
+    return !is_one_of(row->to, kOfTraining) && !(adapts && is_one_of(row->to, kOfAdapters));
+  });
+  return arguments;
+}
+
+}  // namespace plimsoll

@@ -79,7 +79,7 @@ const std::string kPinned = R"((?<on_pinned> (?i: pinned | page-?locked | pin_me
 
 // Lines that speak of memory where nothing failed: warnings, another way that was taken, storage of threads.
 const std::string kNoFailure =
-    R"((?i: warn | retry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | statictls | notafailure | continuing | will(?:be)?use ))";
+    R"((?i: warn | retry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | statictls | notafailure | continuing | will(?:be)?use | handler | protection ))";
 const std::string kFailure =
     R"((?i: error | fail | fatal | exception | abort | terminat | panic | what\(\) | critical | exhaust | unable | cannot | couldnot | crash ))";
 // Not ports, tasks or nodes: what was to be allocated was memory.

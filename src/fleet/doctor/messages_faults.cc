@@ -85,9 +85,9 @@ void add_fault_disks(Failures& failures) {
     failures.add("disk.full", anchor, "", "the disk has not the room that a program asks for", kRoom);
   failures.add("disk.full", "no space left on device", "", "the disk is full", kRoom, R"(: $)");
   for (const std::string_view anchor :
-       {"[Errno 28]", "(os error 28)", "kind: StorageFull", "[WinError 112]", "(os error 112)", "ENOSPC"})
+       {"[Errno 28]", "(os error 28)", "kind: StorageFull", "[WinError 112]", "(os error 112)"})
     failures.add("disk.full", anchor, R"(^ (?! .{0,100}? /dev/shm/ ))", "the disk is full", kRoom);
-  for (const std::string_view anchor : {"(os error 122)", "[Errno 122]", "QuotaExceeded"})
+  for (const std::string_view anchor : {"(os error 122)", "[Errno 122]", "FilesystemQuotaExceeded"})
     failures.add("disk.quota", anchor, "", "the disk quota is used up", kRoom);
   failures.add("disk.write", "iostream error", "", "a file could not be written: mostly the disk or a quota is full",
                kRoom, R"(basic_ios::clear: $)");

@@ -68,7 +68,6 @@ std::vector<MessageRow> host_messages() {
        {R"(^ \[ Errno 12 \])"},  // whatever language its words are in
        "the system refused memory"},
       {"errno.enomem", Sign::host_refused, "(os error 12)", {}, "the system refused memory"},
-      {"errno.enomem", Sign::host_refused, "ENOMEM", {R"(^ ENOMEM (?! _ ))"}, "the system refused memory"},
       {"host.region",
        Sign::host_refused,
        "can't allocate region",

@@ -14,17 +14,12 @@ struct General {
 };
 
 constexpr General kGeneral[] = {{"ut of memory"},
-                                {"UT OF MEMORY"},
                                 {"ut-of-memory"},
-                                {"UT_OF_MEMORY"},
-                                {"utOfMemory"},
                                 {"ut of device memory"},
                                 {"ut of GPU memory"},
                                 {"ut of host memory"},
                                 {"ut of system memory"},
                                 {"ut of VRAM"},
-                                {"UT_OF_DEVICE_MEMORY"},
-                                {"UT_OF_HOST_MEMORY"},
                                 {"ot enough memory"},
                                 {"ot enough free memory"},
                                 {"ot enough GPU memory"},
@@ -65,11 +60,13 @@ constexpr General kGeneral[] = {{"ut of memory"},
                                 {"llocation failed", true, false},
                                 {"llocation failure", true, false}};
 
+constexpr size_t kSpellings = 4;
+
 // Text has no blanks, so words are told by their case: INPUT has no NPU in it, nor OUTPUT a TPU.
 const std::string kOnDevice =
-    R"((?<on_device> CUDA (?! _Host ) | [Cc]uda | (?<![A-Z]) (?: HIP | NPU | XPU | MLU | HPU | TPU | MPS | HBM ) (?![A-Z]) | hip[A-Z_])"
+    R"((?<on_device> CUDA (?! _Host ) | [Cc]uda | (?<![A-Z]) (?: HIP | NPU | XPU | MLU | HPU | TPU | MPS ) (?![A-Z]) | hip[A-Z_])"
     R"(| cu(?: Mem | Ctx | Graph | BLAS | DNN ) | R[Oo][Cc]m | aclrt | rtMalloc | CANN)"
-    R"(| (?i: gpu | vram | metal | vulkan | sycl | opencl | musa | device_?mem | ondevice | thedevice ) ))";
+    R"(| (?i: gpu | vram | hbm | metal | vulkan | sycl | opencl | musa | device_?mem | ondevice | thedevice ) ))";
 // The host by name, and what mostly means it.
 const std::string kOnHost =
     R"((?<on_host> CUDA_Host | ENOMEM | (?i: host_?mem | onhost | thehost | systemmem | systemram | mainmem | virtualmem | errno:?=?12 | oserror12 ) ))";
@@ -85,6 +82,27 @@ const std::string kFailure =
 // Not ports, tasks or nodes: what was to be allocated was memory.
 const std::string kOfMemory =
     R"((?i: memory | memalign | buffer | tensor | bytes | [0-9] [KMGT]i?B | array | cache | workspace | malloc ))";
+
+// "ut of memory" as it is, as in a name (utOfMemory), in capitals and as a constant (UT_OF_MEMORY). Blanks do not count.
+std::vector<std::string> spellings(std::string_view anchor) {
+  std::string name, capitals, constant;
+  bool begins = false;
+  for (const char c : anchor) {
+    const char upper = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    name += begins ? upper : c;
+    capitals += upper;
+    constant += c == ' ' ? '_' : upper;
+    begins = c == ' ';
+  }
+  return {std::string(anchor), name, capitals, constant};
+}
+
+std::vector<std::string> every_spelling() {
+  std::vector<std::string> all;
+  for (const General& general : kGeneral)
+    for (const std::string& spelling : spellings(general.anchor)) all.push_back(spelling);
+  return all;
+}
 
 std::string anywhere_before(const std::string& words) { return "(?: (?= .* " + words + " ) )?"; }
 std::string anywhere_behind(const std::string& words) { return "^ .{0,200}? " + words; }
@@ -102,16 +120,19 @@ std::vector<MessageRow> general_messages() {
   static const std::string kHostBehind = anywhere_behind(kOnHost);
   static const std::string kProcessBehind = anywhere_behind(kInProcess);
   static const std::string kPinnedBehind = anywhere_behind(kPinned);
+  static const std::vector<std::string> kAnchors = every_spelling();  // rows refer to them
   std::vector<MessageRow> rows;
-  for (const General& general : kGeneral)
+  for (size_t i = 0; i < kAnchors.size(); ++i) {
+    const General& general = kGeneral[i / kSpellings];
     rows.push_back({"any.out_of_memory",
                     Sign::maybe_device,
-                    general.anchor,
+                    kAnchors[i],
                     {general.says_memory ? kNothingElse : kAllocates, kDeviceBehind, kHostBehind,
                      kProcessBehind, kPinnedBehind, "alloc [a-z]* .{0,40}? {tried:size}"},
                     "an error speaks of memory",
                     general.says_failure ? kPlaces : kLineFails,
                     true});
+  }
   return rows;
 }
 

@@ -21,7 +21,11 @@ EXPECTED = json.loads((CORPUS / "expected.json").read_text())
 TRAPS = sorted(name for name in EXPECTED if name.startswith("trap-"))
 MESSAGES = sorted(name for name in EXPECTED if not name.startswith("trap-"))
 # What is one line of a table, a file or a screen by itself: a wrapped or prefixed one is no such thing any more.
-LINES = {"memory-events", "real-cgroup-dmesg", "slurm-sacct", "docker-inspect", "kubectl-describe", "kubectl-json", "slurm-task-killed"}
+LINES = {"memory-events", "real-cgroup-dmesg", "slurm-sacct", "docker-inspect", "kubectl-describe", "kubectl-json", "slurm-task-killed",
+         "kubectl-get-pods", "torch-notebook-headline", "notebook-restarter", "library-mapping"}
+
+
+LINES |= {name for name in EXPECTED if name.startswith(("words-", "names-"))}  # by the words of one line
 
 
 def log(name):

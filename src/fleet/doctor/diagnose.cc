@@ -17,8 +17,8 @@ constexpr int64_t kVictimReach = 12;  // lines from the first line of the kernel
 bool is_memory(Sign sign) { return sign < Sign::killed; }
 // Grades messages of another failure: 2 names the error itself, 1 a library's call that failed, 0 that something did.
 int specifics(const Message& message) {
-  constexpr std::array<std::string_view, 5> kOfLibraries = {"nccl.invalid_usage", "nccl.internal", "nccl.any",
-                                                            "gloo.any", "cuda.any"};
+  constexpr std::array<std::string_view, 6> kOfLibraries = {"nccl.invalid_usage", "nccl.internal", "nccl.any",
+                                                            "gloo.any",           "cuda.any",      "crash.assertion"};
   const std::string_view name = message.row->name;
   if (name.starts_with("python.") || name.starts_with("child.")) return 0;
   return std::ranges::find(kOfLibraries, name) != kOfLibraries.end() ? 1 : 2;

@@ -29,6 +29,8 @@ void add_fault_exits(std::vector<MessageRow>& rows) {
                                {"exit.139", "139", R"(^ 139 (?= [^0-9.] | $ ))", kSegmentation, {}},
                                {"exit.illegal", "-4", R"(^ -4 (?= [^0-9.] | $ ))", kIllegal, kBuild},
                                {"exit.illegal", "132", R"(^ 132 (?= [^0-9.] | $ ))", kIllegal, kBuild},
+                               {"exit.sigsegv", "3221225477", "", kSegmentation, {}},
+                               {"exit.sigsegv", "-1073741819", "", kSegmentation, {}},
                                {"child.aborted", "-6", R"(^ -6 (?= [^0-9.] | $ ))", kAborted, {}},
                                {"child.aborted", "134", R"(^ 134 (?= [^0-9.] | $ ))", kAborted, {}},
                                {"exit.bus", "-7", R"(^ -7 (?= [^0-9.] | $ ))", kBus, kShm, Sign::killed},
@@ -57,6 +59,9 @@ void add_fault_crashes(Failures& failures) {
         "a crash: something wrote outside of its memory, which is a bug and not want of memory",
         "look for libraries of versions that do not match (pip check), and whether it fails at the same place "
         "each time");
+  failures.add("crash.assertion", "Assertion `", R"(^ Assertion ` .{1,300}? ' failed)",
+               "a check within a library failed, which is a bug or a state that it did not expect",
+               "what the line names, and the lines above it, say which library and what it looked at");
   failures.add(
       "crash.python", "Fatal Python error:", R"(^ Fatal Python error: (?! Segmentation ))",
       "Python itself crashed",
@@ -89,6 +94,9 @@ void add_fault_disks(Failures& failures) {
     failures.add("disk.full", anchor, R"(^ (?! .{0,100}? /dev/shm/ ))", "the disk is full", kRoom);
   for (const std::string_view anchor : {"(os error 122)", "[Errno 122]", "FilesystemQuotaExceeded"})
     failures.add("disk.quota", anchor, "", "the disk quota is used up", kRoom);
+  failures.add("disk.full", "torage limit exceeded", "", "the disk is full: the service allows no more", kRoom);
+  failures.add("disk.write", "buffer nbytes != file bytes", "",
+               "a file that holds offloaded states is shorter than what was written: mostly its disk is full", kRoom);
   failures.add("disk.write", "iostream error", "", "a file could not be written: mostly the disk or a quota is full",
                kRoom, R"(basic_ios::clear: $)");
   constexpr std::string_view kPod =

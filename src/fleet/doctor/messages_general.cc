@@ -15,6 +15,7 @@ struct General {
 
 constexpr General kGeneral[] = {{"ut of memory"},
                                 {"ut-of-memory"},
+                                {"ut of the memory"},
                                 {"ut of device memory"},
                                 {"ut of GPU memory"},
                                 {"ut of host memory"},
@@ -74,9 +75,10 @@ const std::string kInProcess =
     R"((?<in_process> (?<![A-Z]) (?: CPU | RAM ) (?![A-Z]) | (?<![A-Za-z]) m(?: alloc | map ) | (?: c | re | aligned_m ) alloc | (?i: swap ) ))";
 const std::string kPinned = R"((?<on_pinned> (?i: pinned | page-?locked | pin_memory | hostalloc | hostregister ) ))";
 
-// Lines that speak of memory where nothing failed: warnings, another way that was taken, storage of threads.
+// Lines that speak of memory where nothing failed: warnings, another way that was taken, storage of threads; and the
+// states of libraries, which have rows of their own.
 const std::string kNoFailure =
-    R"((?i: warn | retry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | statictls | notafailure | continuing | will(?:be)?use | handler | protection ))";
+    R"((?i: warn | retry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | statictls | notafailure | continuing | will(?:be)?use | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ ))";
 const std::string kFailure =
     R"((?i: error | fail | fatal | exception | abort | terminat | panic | what\(\) | critical | exhaust | unable | cannot | couldnot | crash ))";
 // Not ports, tasks or nodes: what was to be allocated was memory.

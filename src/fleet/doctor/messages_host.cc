@@ -44,7 +44,7 @@ std::vector<MessageRow> host_messages() {
        "MemoryError",
        {R"(^ MemoryError (?: : (?! Unable to allocate [0-9] | std::bad_alloc ) .* )? $)"},
        "Python was refused memory",
-       R"(^ (?: [\w.]+ \. )? $)",
+       R"(^ E? (?: [\w.]+ \. )? $)",
        true},
       {"arrow.memory_error",
        Sign::host_refused,

@@ -17,8 +17,8 @@ constexpr int64_t kVictimReach = 12;  // lines from the first line of the kernel
 bool is_memory(Sign sign) { return sign < Sign::killed; }
 // Grades messages of another failure: 2 names the error itself, 1 a library's call that failed, 0 that something did.
 int specifics(const Message& message) {
-  constexpr std::array<std::string_view, 6> kOfLibraries = {"nccl.invalid_usage", "nccl.internal", "nccl.any",
-                                                            "gloo.any",           "cuda.any",      "crash.assertion"};
+  constexpr std::array<std::string_view, 6> kOfLibraries = {
+      "nccl.invalid_usage", "nccl.internal", "nccl.any", "gloo.any", "cuda.any", "crash.assertion"};
   const std::string_view name = message.row->name;
   if (name.starts_with("python.") || name.starts_with("child.")) return 0;
   return std::ranges::find(kOfLibraries, name) != kOfLibraries.end() ? 1 : 2;
@@ -142,8 +142,8 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
 
 std::string device_name(const Message& message) {
   const std::string backend = message.word(message.word("backend").empty() ? "on_device" : "backend");
-  const std::string kind = message.row->name.starts_with("xla.hbm") ? "accelerator"
-                           : backend == "MPS"                       ? "GPU (MPS)"
+  const std::string kind = message.row->name.starts_with("xla.hbm")                  ? "accelerator"
+                           : backend == "MPS"                                        ? "GPU (MPS)"
                            : is_one_of(backend, {"XPU", "NPU", "HPU", "TPU", "MLU"}) ? backend
                                                                                      : "GPU";
   const auto number = message.number("device");
@@ -304,7 +304,7 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
   say_that_it_went_on(message, evidence, diagnosis);
 }
 
-// What an unknown program says, by its words.
+// The verdict on an unknown program, by its words.
 void diagnose_by_words(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {
   diagnosis.out_of_memory = Verdict::yes;
   diagnosis.message = message;
@@ -312,17 +312,17 @@ void diagnose_by_words(const Message& message, const Evidence& evidence, Diagnos
   diagnosis.cause = cause_by_words(message);
   diagnosis.certainty = Certainty::likely;
   const Bytes* tried = message.size("tried");
-  const std::string asked = tried != nullptr ? "; " + format_bytes(tried->value) + " were asked for" : "";
+  const std::string requested = tried != nullptr ? "; " + format_bytes(tried->value) + " were asked for" : "";
   if (diagnosis.cause == Cause::device_unspecified) {
     diagnosis.headline = "out of memory on " + device_name(message);
     diagnosis.reason =
-        "an error speaks of a device's memory: this run's own need, another process, or a limit" + asked;
+        "an error speaks of a device's memory: this run's own need, another process, or a limit" + requested;
   } else if (diagnosis.cause == Cause::pinned_host) {
     diagnosis.headline = "out of pinned memory of the host";
-    diagnosis.reason = "an error speaks of pinned memory of the host" + asked;
+    diagnosis.reason = "an error speaks of pinned memory of the host" + requested;
   } else {
     diagnosis.headline = "out of memory on the host";
-    diagnosis.reason = "an error speaks of the host's memory" + asked;
+    diagnosis.reason = "an error speaks of the host's memory" + requested;
   }
   say_that_it_went_on(message, evidence, diagnosis);
 }

@@ -52,7 +52,8 @@ class Shapes {
       values *= static_cast<double>(one.size);
       if (one.size <= 0 || values > 1e17) return;
       count *= one.size;
-      words += (words.empty() ? "" : " x ") + format_count(one.size) + (*one.name != '\0' ? " " : "") + one.name;
+      words +=
+          (words.empty() ? "" : " x ") + format_count(one.size) + (*one.name != '\0' ? " " : "") + one.name;
     }
     for (const int64_t bytes : {4, 2})
       shapes.push_back({formatted("{} x {} bytes: {}", words, bytes, what), count * bytes});
@@ -77,7 +78,7 @@ bool is_of_size(const Bytes& requested, int64_t bytes) {
                        (bytes >= 10 * kMiB && rounded >= requested.least() && rounded <= requested.most()));
 }
 
-// What the log prints of the run, of each dimension the first figure.
+// The run as the log prints it, of each dimension the first figure.
 RunShape shape_in_log(const Evidence& evidence) {
   const auto first = [&](std::string_view name) {
     const std::vector<int64_t> values = stated(evidence, name);
@@ -123,14 +124,19 @@ std::vector<TensorShape> step_tensors(const RunShape& run) {
   made.add({rows, tokens, {run.hidden, "values"}}, "the activations between two layers, or one like them");
   made.add({rows, {run.layers, "layers"}, tokens, {run.hidden, "values"}},
            "the activations between all layers, which recomputing keeps");
-  made.add({{2 * run.layers, "keys and values of layers"}, rows, tokens, {run.kv_heads, "heads"}, {run.head_dim, ""}},
+  made.add({{2 * run.layers, "keys and values of layers"},
+            rows,
+            tokens,
+            {run.kv_heads, "heads"},
+            {run.head_dim, ""}},
            "the cache of keys and values, for generation");
   made.add({{run.vocabulary, "words"}, {run.hidden, "values"}},
            "the embedding or the head, its gradient, or one of its optimizer states");
   made.add({{run.mlp_width, ""}, {run.hidden, ""}},
            "a matrix of the MLP, its gradient, or one of its optimizer states");
-  made.add({{run.trained, "parameters"}},
-           "all that is trained in one piece: a flat copy of weights, of gradients or of one optimizer state (ZeRO)");
+  made.add(
+      {{run.trained, "parameters"}},
+      "all that is trained in one piece: a flat copy of weights, of gradients or of one optimizer state (ZeRO)");
   return made.shapes;
 }
 
@@ -164,7 +170,8 @@ std::optional<TensorShape> requested_tensor(const Bytes& requested, const Eviden
   }
   if (requested.value < kLeastTensor) return std::nullopt;
   if (auto found = shape_of(requested, step_tensors(shape_in_log(evidence)))) return found;
-  return requested.value < kLeastLogits ? std::nullopt : guessed_logits(requested, stated(evidence, "vocabulary"));
+  return requested.value < kLeastLogits ? std::nullopt
+                                        : guessed_logits(requested, stated(evidence, "vocabulary"));
 }
 
 std::string tensor_words(const Bytes& requested, const TensorShape& shape) {

@@ -18,7 +18,7 @@ struct TensorShape {
   bool is_certain = true;  // false: a shape was guessed, or another one has that size too
 };
 
-// What is known of a run; 0: not known.
+// Dimensions of a run; 0: not known.
 struct RunShape {
   int64_t rows = 0, length = 0;  // of a micro-batch, as it is padded
   int64_t vocabulary = 0, hidden = 0, mlp_width = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0;

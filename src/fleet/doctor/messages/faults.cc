@@ -94,11 +94,14 @@ void add_fault_disks(Failures& failures) {
     failures.add("disk.full", anchor, R"(^ (?! .{0,100}? /dev/shm/ ))", "the disk is full", kRoom);
   for (const std::string_view anchor : {"(os error 122)", "[Errno 122]", "FilesystemQuotaExceeded"})
     failures.add("disk.quota", anchor, "", "the disk quota is used up", kRoom);
-  failures.add("disk.full", "torage limit exceeded", "", "the disk is full: the service allows no more", kRoom);
+  failures.add("disk.full", "torage limit exceeded", "", "the disk is full: the service allows no more",
+               kRoom);
   failures.add("disk.write", "buffer nbytes != file bytes", "",
-               "a file that holds offloaded states is shorter than what was written: mostly its disk is full", kRoom);
-  failures.add("disk.write", "iostream error", "", "a file could not be written: mostly the disk or a quota is full",
-               kRoom, R"(basic_ios::clear: $)");
+               "a file that holds offloaded states is shorter than what was written: mostly its disk is full",
+               kRoom);
+  failures.add("disk.write", "iostream error", "",
+               "a file could not be written: mostly the disk or a quota is full", kRoom,
+               R"(basic_ios::clear: $)");
   constexpr std::string_view kPod =
       "give the pod more of the node's disk (resources.limits.ephemeral-storage), or write into a volume of its own";
   for (const std::string_view anchor :
@@ -119,7 +122,8 @@ void add_fault_devices(Failures& failures) {
       "`dmesg -T | grep -i xid` has the driver's error; restart the machine, and watch power and temperature "
       "(nvidia-smi -q -d POWER,TEMPERATURE) when it comes back";
   for (const std::string_view anchor :
-       {"RESULT_ERROR_DEVICE_LOST", "PI_ERROR_DEVICE_LOST", "VK_ERROR_DEVICE_LOST", "ErrorDeviceLost", "has fallen off the bus", "Unable to determine the device handle for", "GPU is lost"})
+       {"RESULT_ERROR_DEVICE_LOST", "PI_ERROR_DEVICE_LOST", "VK_ERROR_DEVICE_LOST", "ErrorDeviceLost",
+        "has fallen off the bus", "Unable to determine the device handle for", "GPU is lost"})
     failures.add("device.lost", anchor, "",
                  "a GPU no longer answers: it fell off the bus, or its driver stopped", kLost);
   failures.add(
@@ -152,10 +156,12 @@ void add_fault_limits(Failures& failures) {
       "OMP_NUM_THREADS=1, OPENBLAS_NUM_THREADS=1, fewer loader processes";
   constexpr std::string_view kWords =
       "the system refused another thread or process: their number has a limit";
-  failures.add("limit.processes", "Resource temporarily unavailable", "", kWords, kFewer,
-               R"((?: pthread_create .{0,40}? | creation failed: | fork: (?: retry: )* | 11 \] | what\(\): ) :? $)");
+  failures.add(
+      "limit.processes", "Resource temporarily unavailable", "", kWords, kFewer,
+      R"((?: pthread_create .{0,40}? | creation failed: | fork: (?: retry: )* | 11 \] | what\(\): ) :? $)");
   failures.add("limit.processes", "can't start new thread", "", kWords, kFewer);
-  failures.add("limit.processes", "System unable to allocate necessary resources for OMP thread", "", kWords, kFewer);
+  failures.add("limit.processes", "System unable to allocate necessary resources for OMP thread", "", kWords,
+               kFewer);
   failures.add("limit.processes", "unable to create new native thread", "", kWords, kFewer);
 }
 
@@ -165,10 +171,10 @@ void add_fault_files(Failures& failures) {
       "torch.multiprocessing.set_sharing_strategy('file_system')";
   failures.add("files.too_many", "received 0 items of ancdata", "", "too many files are open (ulimit -n)",
                kFiles);
-  failures.add("files.shared_object", "unable to open shared memory object",
-               R"(^ unable to open shared memory object (?! .{0,120}? (?: Too many open files | No space left | Cannot allocate ) ))",
-               "a loader's process could not share a batch: mostly too many files are open (ulimit -n)",
-               kFiles);
+  failures.add(
+      "files.shared_object", "unable to open shared memory object",
+      R"(^ unable to open shared memory object (?! .{0,120}? (?: Too many open files | No space left | Cannot allocate ) ))",
+      "a loader's process could not share a batch: mostly too many files are open (ulimit -n)", kFiles);
 }
 
 // Programs that report another one which failed.

@@ -1,4 +1,4 @@
-// What any runtime says of an allocation that failed: words of failure, of memory, and of where it was. Rows of known
+// Words of any runtime for an allocation that failed: of failure, of memory, and of its place. Rows of known
 // programs say more, so these count only where none of those matched.
 #include <string>
 
@@ -63,7 +63,7 @@ constexpr General kGeneral[] = {{"ut of memory"},
 
 constexpr size_t kSpellings = 4;
 
-// Text has no blanks, so words are told by their case: INPUT has no NPU in it, nor OUTPUT a TPU.
+// Text has no blanks, so words are known by their case: INPUT has no NPU in it, nor OUTPUT a TPU.
 const std::string kOnDevice =
     R"((?<on_device> CUDA (?! _Host ) | [Cc]uda | (?<![A-Z]) (?: HIP | NPU | XPU | MLU | HPU | TPU | MPS ) (?![A-Z]) | hip[A-Z_])"
     R"(| cu(?: Mem | Ctx | Graph | BLAS | DNN ) | R[Oo][Cc]m | aclrt | rtMalloc | CANN)"
@@ -73,7 +73,8 @@ const std::string kOnHost =
     R"((?<on_host> CUDA_Host | ENOMEM | (?i: host_?mem | onhost | thehost | systemmem | systemram | mainmem | virtualmem | errno:?=?12 | oserror12 ) ))";
 const std::string kInProcess =
     R"((?<in_process> (?<![A-Z]) (?: CPU | RAM ) (?![A-Z]) | (?<![A-Za-z]) m(?: alloc | map ) | (?: c | re | aligned_m ) alloc | (?i: swap ) ))";
-const std::string kPinned = R"((?<on_pinned> (?i: pinned | page-?locked | pin_memory | hostalloc | hostregister ) ))";
+const std::string kPinned =
+    R"((?<on_pinned> (?i: pinned | page-?locked | pin_memory | hostalloc | hostregister ) ))";
 
 // Lines that speak of memory where nothing failed: warnings, another way that was taken, storage of threads; and the
 // states of libraries, which have rows of their own.

@@ -2,6 +2,7 @@
 // programs say more, so these count only where none of those matched.
 #include <string>
 
+#include "base/format.h"
 #include "fleet/doctor/messages.h"
 
 namespace plimsoll::doctor {
@@ -107,18 +108,19 @@ std::vector<std::string> every_spelling() {
   return all;
 }
 
-std::string anywhere_before(const std::string& words) { return "(?: (?= .* " + words + " ) )?"; }
+std::string anywhere_before(const std::string& words) { return formatted("(?: (?= .* {} ) )?", words); }
 std::string anywhere_behind(const std::string& words) { return "^ .{0,200}? " + words; }
 
 }  // namespace
 
 std::vector<MessageRow> general_messages() {
-  static const std::string kPlaces = "^ (?! .* " + kNoFailure + " ) " + anywhere_before(kOnDevice) +
-                                     anywhere_before(kOnHost) + anywhere_before(kInProcess) +
-                                     anywhere_before(kPinned);
-  static const std::string kLineFails = kPlaces + "(?: .* " + kFailure + " .* | [^A-Za-z]* [A-Z]? ) $";
-  static const std::string kNothingElse = "^ (?! .* " + kNoFailure + " )";
-  static const std::string kAllocates = kNothingElse + " .{0,90}? " + kOfMemory;
+  static const std::string kPlaces =
+      formatted("^ (?! .* {} ) {}{}{}{}", kNoFailure, anywhere_before(kOnDevice), anywhere_before(kOnHost),
+                anywhere_before(kInProcess), anywhere_before(kPinned));
+  static const std::string kLineFails =
+      formatted("{}(?: .* {} .* | [^A-Za-z]* [A-Z]? ) $", kPlaces, kFailure);
+  static const std::string kNothingElse = formatted("^ (?! .* {} )", kNoFailure);
+  static const std::string kAllocates = formatted("{}{}{}", kNothingElse, " .{0,90}? ", kOfMemory);
   static const std::string kDeviceBehind = anywhere_behind(kOnDevice);
   static const std::string kHostBehind = anywhere_behind(kOnHost);
   static const std::string kProcessBehind = anywhere_behind(kInProcess);

@@ -312,7 +312,8 @@ void diagnose_by_words(const Message& message, const Evidence& evidence, Diagnos
   diagnosis.cause = cause_by_words(message);
   diagnosis.certainty = Certainty::likely;
   const Bytes* tried = message.size("tried");
-  const std::string requested = tried != nullptr ? "; " + format_bytes(tried->value) + " were asked for" : "";
+  const std::string requested =
+      tried != nullptr ? formatted("; {} were asked for", format_bytes(tried->value)) : "";
   if (diagnosis.cause == Cause::device_unspecified) {
     diagnosis.headline = "out of memory on " + device_name(message);
     diagnosis.reason =

@@ -79,7 +79,7 @@ std::vector<MessageRow> torch_messages() {
        Sign::device_full,
        "memory mapping failed with OOM on device",
        {R"(^ memory mapping failed with OOM on device {device:count})",
-        R"(trying to map {tried:count} bytes)", R"(\( free: {free:count} , total: {total:count} \))"},
+        R"(trying to map {tried:number} bytes)", R"(\( free: {free:number} , total: {total:number} \))"},
        kSays},
       {"torch.out_of_memory_class",
        Sign::device_refused,

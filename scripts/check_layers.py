@@ -17,7 +17,7 @@ HARNESS = "harness/"
 
 # Folders that are cut: the order of their parts; "." stands for the files that are in none of them.
 WITHIN = {
-    "fleet": "devices doctor queue/processes queue/packing queue/store queue top batch slurm".split(),
+    "fleet": "devices doctor doctor/messages queue/processes queue/packing queue/store queue top batch slurm".split(),
     "ops": ". norm pointwise attention scan delta linear loss optimizer".split(),
     "plan": "program search report".split(),
     "tokenizer": "files models steps .".split(),

@@ -2,6 +2,7 @@
 get cut, wrapped, prefixed and mixed on their way to a reader."""
 import importlib.util
 import json
+import os
 import pickle
 import re
 import resource
@@ -20,7 +21,11 @@ EXPECTED = json.loads((CORPUS / "expected.json").read_text())
 TRAPS = sorted(name for name in EXPECTED if name.startswith("trap-"))
 MESSAGES = sorted(name for name in EXPECTED if not name.startswith("trap-"))
 # What is one line of a table, a file or a screen by itself: a wrapped or prefixed one is no such thing any more.
-LINES = {"memory-events", "real-cgroup-dmesg", "slurm-sacct", "docker-inspect", "kubectl-describe", "kubectl-json", "slurm-task-killed"}
+LINES = {"memory-events", "real-cgroup-dmesg", "slurm-sacct", "docker-inspect", "kubectl-describe", "kubectl-json", "slurm-task-killed",
+         "kubectl-get-pods", "torch-notebook-headline", "notebook-restarter", "library-mapping"}
+
+
+LINES |= {name for name in EXPECTED if name.startswith(("words-", "names-"))}  # by the words of one line
 
 
 def log(name):
@@ -243,6 +248,23 @@ class Shapes(unittest.TestCase):
         self.assertNotIn("1,900", str(other["tensor"]))
         self.assertIsNone(diagnose(log("torch-logits").replace("4.64 GiB", "4.70 GiB"))["tensor"])
 
+    def test_other_tensors_by_the_dimensions_that_the_log_prints(self):
+        config = ('{"hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8, '
+                  '"num_hidden_layers": 32, "vocab_size": 128256}\npython sft.py --batch 4 --len 1536\n')
+        message = log("torch-2.2-co-tenants").replace("32.00 MiB", "{}")
+        for size, words in (("168.00 MiB", "4 rows x 1,536 tokens x 14,336 values x 2 bytes: an activation of the MLP"),
+                            ("576.00 MiB", "4 rows x 32 heads x 1,536 x 1,536 x 2 bytes: attention scores that are stored whole"),
+                            ("768.00 MiB", "64 keys and values of layers x 4 rows x 1,536 tokens x 8 heads x 128 x 2 bytes: the cache"),
+                            ("1.96 GiB", "128,256 words x 4,096 values x 4 bytes: the embedding or the head, its gradient"),
+                            ("224.00 MiB", "14,336 x 4,096 x 4 bytes: a matrix of the MLP, its gradient")):
+            with self.subTest(size):
+                found = diagnose(config + message.replace("{}", size))["tensor"]
+                self.assertTrue(found and found["words"].startswith(words), found)
+                self.assertTrue(found["certain"], found)
+        both = diagnose(config.replace("1536", "2048") + message.replace("{}", "224.00 MiB"))["tensor"]
+        self.assertFalse(both["certain"], "two tensors have this size")
+        self.assertIsNone(diagnose(config + message.replace("{}", "20.00 MiB"))["tensor"], "what the allocator asks for at once")
+
     def test_who_trains_adapters_is_not_told_to(self):
         self.assertFalse(any("LoRA" in step["what"] for step in diagnose(log("torch-logits"))["steps"]))
         without = "".join(line + "\n" for line in log("torch-logits").splitlines() if "trainable%" not in line)
@@ -381,6 +403,35 @@ class Steps(unittest.TestCase):
                     fits = "this fits" in step["what"] or "this alone fits" in step["what"]
                     done = run(*shlex.split(step["command"])[1:], "--no-probe")
                     self.assertEqual(done.returncode, 0 if fits else 3, step["what"] + done.stderr)
+
+    def test_every_command_that_it_prints_over_the_corpus_runs(self):
+        """Of every log, and with a recipe for some of those of devices. Values of other programs' options are theirs."""
+        commands = set()
+        for name in MESSAGES:
+            commands |= {step["command"] for step in diagnose(log(name))["steps"] if step["command"]}
+        devices = [name for name in MESSAGES if EXPECTED[name]["cause"] in ("capacity", "other_processes", "fragmentation")]
+        for name in devices[::8]:
+            commands |= {step["command"] for step in self.plan(name, RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")["steps"] if step["command"]}
+        own = sorted(command for command in commands if command.startswith("plimsoll "))
+        self.assertGreater(len(own), 20)
+        for command in commands.difference(own):
+            self.assertRegex(command, r"^(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True|--gpu-memory-utilization 0[.][0-9]+)$")
+        with tempfile.TemporaryDirectory() as queue:
+            environment = {**os.environ, "PLIMSOLL_QUEUE_DIR": queue}
+            for command in own:
+                words = shlex.split(command.replace(" -- COMMAND", " -- true"))[1:]
+                with self.subTest(command):
+                    done = run(*words, *(["--no-probe"] if words[0] == "plan" else []), env=environment)
+                    self.assertIn(done.returncode, (0, 3) if words[0] == "plan" else (0,), done.stderr)
+
+    def test_a_tensor_of_the_recipe(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "sft.yaml"
+            path.write_text(f"model_name_or_path: {RECIPES / 'qwen2.5-0.5b-lora'}\nstage: sft\nfinetuning_type: full\n"
+                            "dataset: alpaca_en_demo\ntemplate: qwen\ncutoff_len: 1024\nper_device_train_batch_size: 16\n"
+                            "gradient_accumulation_steps: 1\nbf16: true\noutput_dir: out\n")
+            found = diagnose(log("torch-2.2-co-tenants").replace("32.00 MiB", "152.00 MiB"), "--recipe", str(path))
+        self.assertIn("152 MiB is 16 rows x 1,024 tokens x 4,864 values x 2 bytes: an activation of the MLP", found["notes"])
 
     def test_nothing_is_planned_where_memory_is_not_the_matter(self):
         found = self.plan("trap-device-assert", RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")

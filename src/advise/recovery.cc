@@ -6,6 +6,7 @@
 #include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "models/model.h"
 #include "models/spec.h"
 #include "plan/search/fitting_plans.h"
 #include "plan/search/refusal.h"
@@ -43,17 +44,18 @@ class RecoveryPlanner {
   // Tensors that a step of this recipe may ask for in one piece.
   [[nodiscard]] std::vector<doctor::TensorShape> shapes() const {
     const Experiment& experiment = request_.workload.experiment;
-    const int64_t rows = base_.micro_batch, length = experiment.max_length;
-    std::vector<doctor::TensorShape> shapes = doctor::logit_shapes(rows, length, experiment.model.vocab);
-    const std::string words = format_count(rows) + (rows == 1 ? " row x " : " rows x ");
-    for (const int64_t bytes : {4, 2}) {
-      const std::string each = formatted(" x {} bytes: ", bytes);
-      shapes.push_back(
-          {formatted("{}{} heads x {} x {}{}attention scores that are stored whole", words,
-                     format_count(experiment.model.heads), format_count(length), format_count(length), each),
-           rows * experiment.model.heads * length * length * bytes});
-    }
-    return shapes;
+    const ModelSpec& model = experiment.model;
+    const bool trains_all = !experiment.lora && experiment.frozen.empty();
+    return doctor::step_tensors({.rows = base_.micro_batch,
+                                 .length = experiment.max_length,
+                                 .vocabulary = model.vocab,
+                                 .hidden = model.hidden,
+                                 .mlp_width = model.mlp_width,
+                                 .layers = model.layers,
+                                 .heads = model.heads,
+                                 .kv_heads = model.kv_heads,
+                                 .head_dim = model.head_dim,
+                                 .trained = trains_all ? count_parameters(model) : 0});
   }
   [[nodiscard]] std::string base_words() const { return variant_words(request_.workload.experiment, base_); }
 

@@ -17,8 +17,8 @@ constexpr int64_t kVictimReach = 12;  // lines from the first line of the kernel
 bool is_memory(Sign sign) { return sign < Sign::killed; }
 // Grades messages of another failure: 2 names the error itself, 1 a library's call that failed, 0 that something did.
 int specifics(const Message& message) {
-  constexpr std::array<std::string_view, 5> kOfLibraries = {"nccl.invalid_usage", "nccl.internal", "nccl.any",
-                                                            "gloo.any", "cuda.any"};
+  constexpr std::array<std::string_view, 6> kOfLibraries = {
+      "nccl.invalid_usage", "nccl.internal", "nccl.any", "gloo.any", "cuda.any", "crash.assertion"};
   const std::string_view name = message.row->name;
   if (name.starts_with("python.") || name.starts_with("child.")) return 0;
   return std::ranges::find(kOfLibraries, name) != kOfLibraries.end() ? 1 : 2;
@@ -26,9 +26,18 @@ int specifics(const Message& message) {
 bool is_generic(const Message& message) { return specifics(message) < 2; }
 // A program that reports another one which failed.
 bool is_of_child(const Message& message) { return message.row->name.starts_with("child."); }
+// Words of an unknown program: they say that memory ran out, and at times where.
+bool is_general(const Message& message) { return message.row->name == "any.out_of_memory"; }
+// The cause that these words name; none: they say of which memory nothing.
+Cause cause_by_words(const Message& message) {
+  if (!message.word("on_pinned").empty()) return Cause::pinned_host;
+  if (!message.word("on_host").empty()) return Cause::host_refused;
+  if (!message.word("on_device").empty()) return Cause::device_unspecified;
+  return message.word("in_process").empty() ? Cause::none : Cause::host_refused;
+}
 // An error that speaks of memory, of which nothing else is known.
 bool is_vague(const Message& message) {
-  return message.row->name == "any.out_of_memory" || message.row->name == "cxx.names_memory";
+  return is_general(message) && cause_by_words(message) == Cause::none;
 }
 
 // The verdict of one row of each sign.
@@ -89,15 +98,16 @@ const Message* first_with(const Evidence& evidence, Sign sign) {
   return nullptr;
 }
 
-// A message that may be one of memory: one of a library before a vague one.
+// A message that may be one of memory: one that says where before one of a library, and before a vague one.
 const Message* first_unclear(const Evidence& evidence) {
-  const Message* vague = nullptr;
-  for (const Message& message : evidence.messages) {
-    if (message.row->sign != Sign::maybe_device) continue;
-    if (!is_vague(message)) return &message;
-    if (vague == nullptr) vague = &message;
-  }
-  return vague;
+  const auto rank = [](const Message& message) {
+    return !is_general(message) ? 1 : is_vague(message) ? 2 : 0;
+  };
+  const Message* best = nullptr;
+  for (const Message& message : evidence.messages)
+    if (message.row->sign == Sign::maybe_device && (best == nullptr || rank(message) < rank(*best)))
+      best = &message;
+  return best;
 }
 
 // The failure of another kind that ended the run: the first specific one, else the last general one.
@@ -126,14 +136,18 @@ bool ends_the_job(const Message& message) {
   return message.row->name == "time.slurm" || message.row->name == "slurm.cancelled";
 }
 
+bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 std::string device_name(const Message& message) {
-  const std::string backend = message.word("backend");
-  const std::string kind = message.row->name.starts_with("xla.hbm") ? "accelerator"
-                           : backend == "MPS"                       ? "GPU (MPS)"
-                           : backend == "XPU" || backend == "NPU"   ? backend
-                                                                    : "GPU";
+  const std::string backend = message.word(message.word("backend").empty() ? "on_device" : "backend");
+  const std::string kind = message.row->name.starts_with("xla.hbm")                  ? "accelerator"
+                           : backend == "MPS"                                        ? "GPU (MPS)"
+                           : is_one_of(backend, {"XPU", "NPU", "HPU", "TPU", "MLU"}) ? backend
+                                                                                     : "GPU";
   const auto number = message.number("device");
-  const bool vowel = kind.front() != 'G';  // as it is spoken: an NPU
+  const bool vowel = is_one_of(kind, {"accelerator", "XPU", "NPU", "HPU", "MLU"});  // as it is spoken: an NPU
   return number ? formatted("{} {}", kind, *number) : (vowel ? "an " : "a ") + kind;
 }
 
@@ -248,6 +262,10 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
       diagnosis.reason = formatted(
           "the server holds nothing yet, and only {} are free{}", format_bytes(message.size("free")->value),
           message.size("total") != nullptr ? " of " + format_bytes(message.size("total")->value) : "");
+    } else if (message.row->name == "sglang.unbalanced") {
+      diagnosis.cause = Cause::other_processes;
+      diagnosis.certainty = Certainty::likely;
+      diagnosis.reason = message.row->words;
     } else if (message.row->name == "xla.hbm") {
       diagnosis.certainty = Certainty::certain;
       diagnosis.reason = "the compiled program needs more than the accelerator has";
@@ -286,7 +304,32 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
   say_that_it_went_on(message, evidence, diagnosis);
 }
 
+// The verdict on an unknown program, by its words.
+void diagnose_by_words(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {
+  diagnosis.out_of_memory = Verdict::yes;
+  diagnosis.message = message;
+  support(evidence, diagnosis);
+  diagnosis.cause = cause_by_words(message);
+  diagnosis.certainty = Certainty::likely;
+  const Bytes* tried = message.size("tried");
+  const std::string requested =
+      tried != nullptr ? formatted("; {} were asked for", format_bytes(tried->value)) : "";
+  if (diagnosis.cause == Cause::device_unspecified) {
+    diagnosis.headline = "out of memory on " + device_name(message);
+    diagnosis.reason =
+        "an error speaks of a device's memory: this run's own need, another process, or a limit" + requested;
+  } else if (diagnosis.cause == Cause::pinned_host) {
+    diagnosis.headline = "out of pinned memory of the host";
+    diagnosis.reason = "an error speaks of pinned memory of the host" + requested;
+  } else {
+    diagnosis.headline = "out of memory on the host";
+    diagnosis.reason = "an error speaks of the host's memory" + requested;
+  }
+  say_that_it_went_on(message, evidence, diagnosis);
+}
+
 void diagnose_unclear(const Message& message, const Evidence& evidence, Diagnosis& diagnosis) {
+  if (is_general(message) && !is_vague(message)) return diagnose_by_words(message, evidence, diagnosis);
   diagnosis.out_of_memory = Verdict::possibly;
   diagnosis.message = message;
   support(evidence, diagnosis);

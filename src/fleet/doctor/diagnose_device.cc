@@ -12,6 +12,8 @@ namespace {
 // The memory that a process takes on a device in addition to its tensors: context, kernels, libraries'
 // workspaces.
 constexpr int64_t kContext = kGiB * 8 / 5;
+// On a large device libraries take more in addition: one part in so many of it (NCCL's and HCCL's buffers).
+constexpr int64_t kLibrariesShare = 12;
 // Others' memory that no figure names counts from here on: context and rounding are below.
 constexpr int64_t kWorthNaming = kGiB / 4;
 constexpr int64_t kLargeShare = 20;  // of the device, one part in: what lies idle is then worth a cause
@@ -52,7 +54,8 @@ void find_others(const Message& message, Figures& figures) {
   }
   if (own_known || !figures.total || !figures.free || !figures.allocated || !figures.unallocated) return;
   const Bytes rest = *figures.total - *figures.free - *figures.allocated - *figures.unallocated;
-  if (rest.least() > kContext) figures.others = Bytes{rest.value - kContext / 2, rest.slack + kContext / 2};
+  const int64_t beside = std::max(kContext, figures.total->value / kLibrariesShare);
+  if (rest.least() > beside) figures.others = Bytes{rest.value - kContext / 2, rest.slack + kContext / 2};
 }
 
 Figures read_figures(const Message& message) {

@@ -127,10 +127,11 @@ Found quote(std::string_view text) {
   return {quotes ? size_t{2} : size_t{0}, false};
 }
 
-// The mark of a line that Markdown prints bold.
+// The mark of a line that Markdown prints bold or slanted.
 Found emphasis(std::string_view text) {
-  const bool is_bold = text.size() > 2 && text[1] == '*' && text[2] >= 'A' && text[2] <= 'Z';
-  return {is_bold ? size_t{2} : size_t{0}, false};
+  const size_t stars = text.size() > 2 && text[1] == '*' ? 2 : 1;
+  const bool is_marked = text.size() > stars && text[stars] >= 'A' && text[stars] <= 'Z';
+  return {is_marked ? stars : size_t{0}, false};
 }
 
 Found prefix_of(std::string_view text) {

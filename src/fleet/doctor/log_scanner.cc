@@ -1,6 +1,7 @@
 #include "fleet/doctor/log_scanner.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 namespace plimsoll::doctor {
@@ -139,11 +140,13 @@ LogScanner::LogScanner() : rows_(all_messages()), lines_([this](const LogPiece& 
   static const Shared kShared = [] {
     Shared shared;
     std::vector<std::string> anchors;
+    std::map<std::string_view, Expression> made;  // many rows have the same one
+    const auto expression = [&](std::string_view text) { return made.try_emplace(text, text).first->second; };
     for (const MessageRow& row : all_messages()) {
       anchors.push_back(squeezed(row.anchor));
       Compiled compiled;
-      if (!row.needs.empty()) compiled.needs.emplace(row.needs);
-      if (!row.fields.empty() && !row.fields.front().empty()) compiled.first.emplace(row.fields.front());
+      if (!row.needs.empty()) compiled.needs = expression(row.needs);
+      if (!row.fields.empty() && !row.fields.front().empty()) compiled.first = expression(row.fields.front());
       shared.compiled->push_back(std::move(compiled));
     }
     shared.literals = std::make_shared<Literals>(anchors);

@@ -69,6 +69,7 @@ std::vector<MessageRow> fault_messages();      // crashes, disks, devices that f
 std::vector<MessageRow> other_messages();      // failures of other kinds, and warnings
 std::vector<MessageRow> place_messages();
 std::vector<MessageRow> shape_messages();
+std::vector<MessageRow> general_messages();  // of any runtime, by words
 
 // All of them.
 const std::vector<MessageRow>& all_messages();

@@ -230,6 +230,7 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"see what else is on the device before the run starts: nvidia-smi"});
       return add_shrinking(diagnosis, steps);
     case Cause::software_cap:
+      if (add_remedy(diagnosis, steps)) return;
       steps.push_back(
           {"raise or lift the limit: set_per_process_memory_fraction, per_process_memory_fraction in the "
            "allocator's variable, "

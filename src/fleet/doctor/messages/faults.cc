@@ -29,6 +29,8 @@ void add_fault_exits(std::vector<MessageRow>& rows) {
                                {"exit.139", "139", R"(^ 139 (?= [^0-9.] | $ ))", kSegmentation, {}},
                                {"exit.illegal", "-4", R"(^ -4 (?= [^0-9.] | $ ))", kIllegal, kBuild},
                                {"exit.illegal", "132", R"(^ 132 (?= [^0-9.] | $ ))", kIllegal, kBuild},
+                               {"exit.sigsegv", "3221225477", "", kSegmentation, {}},
+                               {"exit.sigsegv", "-1073741819", "", kSegmentation, {}},
                                {"child.aborted", "-6", R"(^ -6 (?= [^0-9.] | $ ))", kAborted, {}},
                                {"child.aborted", "134", R"(^ 134 (?= [^0-9.] | $ ))", kAborted, {}},
                                {"exit.bus", "-7", R"(^ -7 (?= [^0-9.] | $ ))", kBus, kShm, Sign::killed},
@@ -57,6 +59,9 @@ void add_fault_crashes(Failures& failures) {
         "a crash: something wrote outside of its memory, which is a bug and not want of memory",
         "look for libraries of versions that do not match (pip check), and whether it fails at the same place "
         "each time");
+  failures.add("crash.assertion", "Assertion `", R"(^ Assertion ` .{1,300}? ' failed)",
+               "a check within a library failed, which is a bug or a state that it did not expect",
+               "what the line names, and the lines above it, say which library and what it looked at");
   failures.add(
       "crash.python", "Fatal Python error:", R"(^ Fatal Python error: (?! Segmentation ))",
       "Python itself crashed",
@@ -84,6 +89,19 @@ void add_fault_disks(Failures& failures) {
        {"nough free disk space", "nough disk space", "nsufficient disk space"})
     failures.add("disk.full", anchor, "", "the disk has not the room that a program asks for", kRoom);
   failures.add("disk.full", "no space left on device", "", "the disk is full", kRoom, R"(: $)");
+  for (const std::string_view anchor :
+       {"[Errno 28]", "(os error 28)", "kind: StorageFull", "[WinError 112]", "(os error 112)"})
+    failures.add("disk.full", anchor, R"(^ (?! .{0,100}? /dev/shm/ ))", "the disk is full", kRoom);
+  for (const std::string_view anchor : {"(os error 122)", "[Errno 122]", "FilesystemQuotaExceeded"})
+    failures.add("disk.quota", anchor, "", "the disk quota is used up", kRoom);
+  failures.add("disk.full", "torage limit exceeded", "", "the disk is full: the service allows no more",
+               kRoom);
+  failures.add("disk.write", "buffer nbytes != file bytes", "",
+               "a file that holds offloaded states is shorter than what was written: mostly its disk is full",
+               kRoom);
+  failures.add("disk.write", "iostream error", "",
+               "a file could not be written: mostly the disk or a quota is full", kRoom,
+               R"(basic_ios::clear: $)");
   constexpr std::string_view kPod =
       "give the pod more of the node's disk (resources.limits.ephemeral-storage), or write into a volume of its own";
   for (const std::string_view anchor :
@@ -104,7 +122,8 @@ void add_fault_devices(Failures& failures) {
       "`dmesg -T | grep -i xid` has the driver's error; restart the machine, and watch power and temperature "
       "(nvidia-smi -q -d POWER,TEMPERATURE) when it comes back";
   for (const std::string_view anchor :
-       {"has fallen off the bus", "Unable to determine the device handle for", "GPU is lost"})
+       {"RESULT_ERROR_DEVICE_LOST", "PI_ERROR_DEVICE_LOST", "VK_ERROR_DEVICE_LOST", "ErrorDeviceLost",
+        "has fallen off the bus", "Unable to determine the device handle for", "GPU is lost"})
     failures.add("device.lost", anchor, "",
                  "a GPU no longer answers: it fell off the bus, or its driver stopped", kLost);
   failures.add(
@@ -137,9 +156,12 @@ void add_fault_limits(Failures& failures) {
       "OMP_NUM_THREADS=1, OPENBLAS_NUM_THREADS=1, fewer loader processes";
   constexpr std::string_view kWords =
       "the system refused another thread or process: their number has a limit";
-  failures.add("limit.processes", "Resource temporarily unavailable", "", kWords, kFewer,
-               R"((?: pthread_create .{0,40}? | fork: (?: retry: )* | 11 \] | what\(\): ) :? $)");
+  failures.add(
+      "limit.processes", "Resource temporarily unavailable", "", kWords, kFewer,
+      R"((?: pthread_create .{0,40}? | creation failed: | fork: (?: retry: )* | 11 \] | what\(\): ) :? $)");
   failures.add("limit.processes", "can't start new thread", "", kWords, kFewer);
+  failures.add("limit.processes", "System unable to allocate necessary resources for OMP thread", "", kWords,
+               kFewer);
   failures.add("limit.processes", "unable to create new native thread", "", kWords, kFewer);
 }
 
@@ -149,10 +171,10 @@ void add_fault_files(Failures& failures) {
       "torch.multiprocessing.set_sharing_strategy('file_system')";
   failures.add("files.too_many", "received 0 items of ancdata", "", "too many files are open (ulimit -n)",
                kFiles);
-  failures.add("files.shared_object", "unable to open shared memory object",
-               R"(^ unable to open shared memory object (?! .{0,80}? Too many open files ))",
-               "a loader's process could not share a batch: mostly too many files are open (ulimit -n)",
-               kFiles);
+  failures.add(
+      "files.shared_object", "unable to open shared memory object",
+      R"(^ unable to open shared memory object (?! .{0,120}? (?: Too many open files | No space left | Cannot allocate ) ))",
+      "a loader's process could not share a batch: mostly too many files are open (ulimit -n)", kFiles);
 }
 
 // Programs that report another one which failed.

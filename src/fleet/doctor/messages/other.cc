@@ -69,6 +69,46 @@ std::vector<MessageRow> other_messages() {
       failure("triton.shared_memory", "out of resource: shared memory", "",
               "a Triton kernel asks for more shared memory of a multiprocessor than there is: another block "
               "size, not less memory"),
+      failure(
+          "triton.registers", "out of resource: ", R"(^ out of resource: (?! \s? shared memory ))",
+          "a Triton kernel asks for more of a multiprocessor than there is (threads, registers, tensor memory): "
+          "another block size, not less memory"),
+      failure(
+          "metal.command", "Command buffer execution failed:",
+          R"(^ Command buffer execution failed: (?! Insufficient Memory ))",
+          "the GPU gave up a command, and not for want of memory: the system's watchdog, a time limit, or an "
+          "error before it"),
+      failure("metal.buffers", "Resource limit", R"(^ Resource limit \( [0-9]+ \) exceeded)",
+              "Metal keeps no more buffers than that: their number, not their bytes, grew step by step",
+              R"(\[ metal::malloc \] $)"),
+      failure(
+          "loader.static_tls", "cannot allocate memory in static TLS block", "",
+          "a library came too late for its storage of threads: import it first (LD_PRELOAD), memory is not "
+          "the matter"),
+      failure("rocm.page_fault", "Memory access fault by GPU", "",
+              "a kernel read or wrote outside of its memory: a bug, not want of memory"),
+      failure("rocm.page_fault", "hub] page fault", "",
+              "a kernel read or wrote outside of its memory: a bug, not want of memory"),
+      failure("metal.assertion", "failed assertion `[MPS",
+              R"(^ failed assertion ` \[ MPS (?! .{0,160}? total bytes of NDArray ))",
+              "Metal's own check failed: a shape or a buffer that it does not take"),
+      failure("rocm.aperture", "HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION", "",
+              "a kernel read or wrote outside of its memory: a bug, not want of memory"),
+      failure("slurm.unavailable", "Memory required by task is not available", "",
+              "the step asks for more memory than the job has: nothing ran"),
+      failure("slurm.unavailable", "Memory specification can not be satisfied", "",
+              "no node of the partition has the memory that the job asks for: nothing ran"),
+      failure("slurm.unavailable", "Requested node configuration is not available", "",
+              "no node of the partition has what the job asks for: nothing ran"),
+      failure(
+          "vllm.profiling", "Error in memory profiling", "",
+          "another process let go of memory on the device while the server measured: start it again alone"),
+      failure("arrow.capacity", "offset overflow while concatenating arrays", "",
+              "one column is longer than Arrow's 32 bits: smaller batches of the map, or large_string"),
+      failure("arrow.capacity", "ArrowCapacityError", "",
+              "one column is longer than Arrow's 32 bits: smaller batches of the map, or large_string"),
+      failure("numpy.too_big", "array is too big", "",
+              "an array is larger than any address: a shape that is wrong", R"(ValueError: $)"),
       failure("grpc.message_size", "Received message larger than max", "",
               "a message was larger than gRPC allows", R"(RESOURCE_EXHAUSTED: $)"),
       failure("http.too_many", "429 Client Error: Too Many Requests", "", "a server asked to slow down"),
@@ -137,6 +177,7 @@ std::vector<MessageRow> place_messages() {
       place("save_checkpoint(", "while a checkpoint was saved"),
       place("torch.save(", "while a checkpoint was saved"),
       place("_pin_memory", "while batches were pinned"),
+      place(".pin_memory(", "while memory was pinned"),
       place("create_optimizer", "while the optimizer was made"),
   };
 }
@@ -158,6 +199,12 @@ std::vector<MessageRow> shape_messages() {
   shape("shape.length", "seq_len", R"(^ seq_len ['"]? [:=]? {length:count})");
   shape("shape.length", "block_size", R"(^ block_size ['"]? [:=]? {length:count})");
   shape("shape.length", "--len", R"(^ --len (?: gth )? =? {length:count})");
+  shape("shape.hidden", "hidden_size", R"(^ hidden_size ['"]? [:=]? {hidden:count})");
+  shape("shape.mlp_width", "intermediate_size", R"(^ intermediate_size ['"]? [:=]? {mlp_width:count})");
+  shape("shape.layers", "num_hidden_layers", R"(^ num_hidden_layers ['"]? [:=]? {layers:count})");
+  shape("shape.heads", "num_attention_heads", R"(^ num_attention_heads ['"]? [:=]? {heads:count})");
+  shape("shape.kv_heads", "num_key_value_heads", R"(^ num_key_value_heads ['"]? [:=]? {kv_heads:count})");
+  shape("shape.head_dim", "head_dim", R"(^ head_dim ['"]? [:=]? {head_dim:count})");
   shape("shape.adapters", "trainable%", R"(^ trainable% ['"]? [:=]? )");
   return rows;
 }
@@ -165,9 +212,10 @@ std::vector<MessageRow> shape_messages() {
 const std::vector<MessageRow>& all_messages() {
   static const std::vector<MessageRow> kAll = [] {
     std::vector<MessageRow> rows;
-    for (const auto& family : {torch_messages(), device_messages(), engine_messages(), framework_messages(),
-                               host_messages(), kernel_messages(), scheduler_messages(), ranks_messages(),
-                               fault_messages(), other_messages(), place_messages(), shape_messages()})
+    for (const auto& family :
+         {torch_messages(), device_messages(), engine_messages(), framework_messages(), host_messages(),
+          kernel_messages(), scheduler_messages(), ranks_messages(), fault_messages(), other_messages(),
+          place_messages(), shape_messages(), general_messages()})
       rows.insert(rows.end(), family.begin(), family.end());
     for (const std::string_view anchor : {"step", "Step", "iteration"})
       rows.push_back({"", Sign::step, anchor, {}, {}, {}});

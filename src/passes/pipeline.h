@@ -30,7 +30,7 @@ struct PassContext {
   const DeviceDescription* device = nullptr;  // only workspaces ask for it
   const LoraOptions* lora = nullptr;          // none: every weight trains
   std::vector<std::string> frozen = {};       // but for these
-  const QuantiseOptions* nf4 = nullptr;       // none: weights as they are
+  const QuantiseOptions* quantisation = nullptr;  // none: weights as they are
   TrainPrecision precision;                   // of what trains
   OptimizerOptions optimizer;
   bool keep_frozen = false;  // the outputs of the blocks below everything trained are known

@@ -133,6 +133,9 @@ INSTANTIATE_TEST_SUITE_P(
                    828},
         SearchCase{
             {"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true}, 1, true, Space::disk, 7, 828},
+        SearchCase{
+            {.name = "qdora_int8", .family = "llama", .lora = true, .precision = kBf16, .whole_way = true, .int8 = true},
+            1, true, Space::disk, 10, 828},
         SearchCase{{"dora_bf16", "qwen2", true, kBf16, OptimizerKind::adamw, 64, false, true},
                    2,
                    true,

@@ -112,6 +112,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"full_bf16_pure", "qwen2", false, kBf16Pure},
                       Case{"lora_bf16", "llama", true, kBf16},
                       Case{"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true},
+                      Case{.name = "qlora_int8", .family = "llama", .lora = true, .precision = kBf16, .int8 = true},
                       Case{"adamw8bit", "llama", false, kBf16, OptimizerKind::adamw8bit},
                       Case{"lion", "llama", false, kBf16Pure, OptimizerKind::lion},
                       Case{"sgd", "llama", false, kFp32, OptimizerKind::sgd},

@@ -51,7 +51,8 @@ std::string plan_text(const GenerationPlan& plan) {
   else
     text += formatted("context {} tokens", format_count(request.context));
   if (request.sequences > 1) text += formatted(" · {} beams", format_count(request.sequences));
-  return formatted("{} · {}{}{}{}", text, to_string(request.compute), request.quantisation ? formatted(" · {}", to_string(request.quantisation->format)) : "",
+  return formatted("{} · {}{}{}{}", text, to_string(request.compute),
+                   request.quantisation ? formatted(" · {}", to_string(request.quantisation->format)) : "",
                    plan.device.is_card() ? " · " + name_of(plan.device) : "",
                    plan.graphs().bytes > 0 ? " · " + plan.graphs().name : "");
 }

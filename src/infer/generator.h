@@ -30,8 +30,8 @@ struct GenerationRequest {
                         // encoder an answer alone
   int64_t prefill = kPrefillTokens;
   std::optional<QuantiseOptions> quantisation = std::nullopt;  // of the base model's layers
-  int64_t sequences = 1;                              // written at once: beams
-  int64_t source = 0;                                 // tokens of a prompt that an encoder reads
+  int64_t sequences = 1;                                       // written at once: beams
+  int64_t source = 0;                                          // tokens of a prompt that an encoder reads
 
   [[nodiscard]] GenerationShape shape() const { return {context, prefill, sequences, source}; }
 };

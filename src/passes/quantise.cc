@@ -120,8 +120,7 @@ class QuantisePass {
     const TensorId weight = reader.inputs[kQuantised];
     const Tensor& whole = source_.tensor(weight);
     Op op;
-    op.kind =
-        options_.format == WeightFormat::int8 ? OpKind::int8_dequantize : OpKind::nf4_dequantize;
+    op.kind = options_.format == WeightFormat::int8 ? OpKind::int8_dequantize : OpKind::nf4_dequantize;
     op.inputs = parts_.at(weight);
     op.outputs = {kNewTensor};
     op.attrs = {{"type", std::string(to_string(whole.dtype))}};

@@ -13,11 +13,12 @@ namespace plimsoll {
 enum class WeightFormat : uint8_t { nf4, int8 };
 // "nf4", "int8": in names of components and keys.
 const char* to_string(WeightFormat format);
-// Of a weight: 4, 8.
+// The bits of a weight: 4, 8.
 int bits_of(WeightFormat format);
 
 struct QuantiseOptions {
-  bool nested = true;  // nf4: the scales of the blocks in 8 bits (double quantisation): 0.37 bits a weight less
+  bool nested =
+      true;  // nf4: the scales of the blocks in 8 bits (double quantisation): 0.37 bits a weight less
   // Modules whose weights keep their type, by the ends of their names: "wo", "layers.3.mlp.down_proj".
   std::vector<std::string> kept = {};
   WeightFormat format = WeightFormat::nf4;

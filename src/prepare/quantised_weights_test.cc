@@ -199,7 +199,8 @@ TEST(QuantisedWeights, the_way_a_folder_is_quantised_is_read_or_refused_by_its_k
   EXPECT_TRUE(stored("{" + llama + R"("quantization_config": {"load_in_4bit": true,
                          "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": true}})")
                   ->nested);
-  EXPECT_EQ(stored("{" + llama + R"("quantization_config": {"load_in_8bit": true}})")->format, WeightFormat::int8);
+  EXPECT_EQ(stored("{" + llama + R"("quantization_config": {"load_in_8bit": true}})")->format,
+            WeightFormat::int8);
   for (const auto& [config, reason] : std::vector<std::pair<std::string, std::string>>{
            {R"({"quantization_config": {"quant_method": "gptq"}})", "quant_method 'gptq'"},
            {R"({"quantization_config": {"load_in_4bit": false}})", "only load_in_4bit"},
@@ -354,7 +355,7 @@ TEST(Int8Weights, are_dequantised_to_the_same_values_wherever_that_is_done) {
   std::vector<uint16_t> rounded;
   for (const float value : values) rounded.push_back(bf16_from_f32(value));
   EXPECT_EQ(weight.dequantised(), bytes_of(rounded));
-  // Of a folder in 8 bits, from within a row on.
+  // A folder in 8 bits, from within a row on.
   StoredInt8 stored(ModelFolder::open(folder.path(), "int8"), "w.weight", {kRows, kWidth});
   std::vector<float> part(300);
   stored.read(150, part);

@@ -37,12 +37,13 @@ void require_stored(const Recipe& recipe, const QuantiseOptions& stored) {
   const int bits = bits_of(stored.format);
   if (recipe.method.type != MethodType::qlora)
     throw UsageError(formatted(
-        "{}: holds its weights in {} bits (bitsandbytes), which only method.type: qlora reads{}", recipe.model,
-        bits, bits == 8 ? ", with method.bits: 8 (--method qlora --set method.bits=8)" : ""));
+        "{}: holds its weights in {} bits (bitsandbytes), which only method.type: qlora reads{}",
+        recipe.model, bits, bits == 8 ? ", with method.bits: 8 (--method qlora --set method.bits=8)" : ""));
   if (bits != recipe.method.bits)
-    throw UsageError(formatted("{}: holds its weights in {} bits (bitsandbytes); say method.bits: {} (--set "
-                               "method.bits={}), or name the 16-bit model that they were made from",
-                               recipe.model, bits, bits, bits));
+    throw UsageError(
+        formatted("{}: holds its weights in {} bits (bitsandbytes); say method.bits: {} (--set "
+                  "method.bits={}), or name the 16-bit model that they were made from",
+                  recipe.model, bits, bits, bits));
 }
 
 }  // namespace

@@ -357,7 +357,7 @@ std::vector<Option> method_options() {
       lora(method_init()),
       qlora(method_bits()),
       four_bits(boolean("method.double_quant", FIELD(method.double_quant),
-                    "QLoRA: double quantisation: the scales of 4-bit weights are kept in 8 bits")),
+                        "QLoRA: double quantisation: the scales of 4-bit weights are kept in 8 bits")),
       qlora(method_unquantised()),
       experiment(number("method.neftune_alpha", FIELD(method.neftune_alpha), {0, 1e4},
                         "NEFTune: noise on embeddings in training, at most alpha / sqrt(length x width); 0: "

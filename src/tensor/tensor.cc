@@ -10,15 +10,15 @@ namespace plimsoll {
 namespace {
 
 constexpr std::array<std::pair<DType, std::string_view>, 10> kNames = {{{DType::f64, "f64"},
-                                                                       {DType::f32, "f32"},
-                                                                       {DType::bf16, "bf16"},
-                                                                       {DType::f16, "f16"},
-                                                                       {DType::i64, "i64"},
-                                                                       {DType::i32, "i32"},
-                                                                       {DType::i16, "i16"},
-                                                                       {DType::i8, "i8"},
-                                                                       {DType::u8, "u8"},
-                                                                       {DType::boolean, "bool"}}};
+                                                                        {DType::f32, "f32"},
+                                                                        {DType::bf16, "bf16"},
+                                                                        {DType::f16, "f16"},
+                                                                        {DType::i64, "i64"},
+                                                                        {DType::i32, "i32"},
+                                                                        {DType::i16, "i16"},
+                                                                        {DType::i8, "i8"},
+                                                                        {DType::u8, "u8"},
+                                                                        {DType::boolean, "bool"}}};
 
 }  // namespace
 

@@ -54,8 +54,7 @@ class Exporter {
     options_.chat_template = "auto";
     require_choices();
     out_ = require_new(options.target, read_folders());
-    if (const auto quantisation =
-            paths_.adapter ? quantisation_of(paths_, options_.sources) : std::nullopt)
+    if (const auto quantisation = paths_.adapter ? quantisation_of(paths_, options_.sources) : std::nullopt)
       trained_ = TrainedBase{*quantisation, trained_type(paths_, options_.sources)};
     stores_quantised_ = read_config(paths_.base).contains("quantization_config");
     if (stores_quantised_ && options_.into == MergeInto::base)
@@ -102,7 +101,8 @@ class Exporter {
  private:
   // Only other weights than the base's own differ from them.
   [[nodiscard]] bool over_plain_base() const {
-    return trained_ && !stores_quantised_ && (options_.to == ExportTo::vllm || options_.into == MergeInto::base);
+    return trained_ && !stores_quantised_ &&
+           (options_.to == ExportTo::vllm || options_.into == MergeInto::base);
   }
   [[nodiscard]] bool serves_adapter() const { return options_.to == ExportTo::vllm && paths_.adapter; }
   [[nodiscard]] bool merges() const { return paths_.adapter && !serves_adapter(); }
@@ -383,7 +383,7 @@ class Exporter {
   ModelPaths paths_;
   fs::path out_, model_;                // model_: what a GGUF is made of
   std::optional<TrainedBase> trained_;  // of a QLoRA run
-  bool stores_quantised_ = false;             // the base's folder has quantised weights
+  bool stores_quantised_ = false;       // the base's folder has quantised weights
   std::optional<int64_t> context_;
   std::optional<int32_t> turn_end_;  // that a merged folder names in addition
   bool is_run_ = false;

@@ -44,9 +44,9 @@ struct ExportResult {
   // compares with the adapter over the base's own.
   std::optional<double> over_quantised;
   WeightFormat format = WeightFormat::nf4;  // of these weights
-  std::string device;              // of the check
-  std::vector<std::string> notes;  // where the export does not hold all that the run is
-  std::vector<std::string> next;   // commands
+  std::string device;                       // of the check
+  std::vector<std::string> notes;           // where the export does not hold all that the run is
+  std::vector<std::string> next;            // commands
 };
 
 // "loss_of_run_over_nf4": the name of ExportResult::over_quantised in JSON.

@@ -462,8 +462,7 @@ class Merger {
     else if (quantised_.contains(spec.name))
       trip = round_trip(tensor, options_.trained->quantisation, options_.trained->compute, staging_);
     const int64_t least = trip ? trip->least_rows(in) : 1;
-    const int64_t block =
-        std::min(rows, std::max<int64_t>(1, kLoadStagingBytes / (in * 4) / least) * least);
+    const int64_t block = std::min(rows, std::max<int64_t>(1, kLoadStagingBytes / (in * 4) / least) * least);
     std::vector<float> values(static_cast<size_t>(block * in));
     std::vector<std::byte> rounded(values.size() * static_cast<size_t>(size_of(dtype)));
     for (int64_t row = 0; row < rows; row += block) {
@@ -500,7 +499,7 @@ class Merger {
   std::set<std::string> read_;                              // by the model with that head
   int64_t outputs_ = 0;                                     // of the head
   std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model
-  bool parts_head_ = false;  // it was tied to the embedding, and is no longer the same
+  bool parts_head_ = false;        // it was tied to the embedding, and is no longer the same
   bool stores_quantised_ = false;  // the base's folder has quantised weights
   std::map<std::string, Shape, std::less<>> quantised_;  // weights that the run had so
   std::map<std::string, bool, std::less<>> modules_;     // whether it is an embedding

@@ -40,10 +40,10 @@ Rows rows_of(ElementRange part, int64_t width) {
 void require_finite(std::span<const float> absmax, const std::string& weight, int64_t first_row) {
   const auto bad = std::find_if_not(absmax.begin(), absmax.end(), [](float x) { return std::isfinite(x); });
   if (bad == absmax.end()) return;
-  throw DamagedError(
-      formatted("{}: row {} holds a value that is not finite, or beyond the 65,504 of f16, which bitsandbytes "
-                "rounds to first; it cannot be quantised to 8 bits",
-                weight, first_row + (bad - absmax.begin())));
+  throw DamagedError(formatted(
+      "{}: row {} holds a value that is not finite, or beyond the 65,504 of f16, which bitsandbytes "
+      "rounds to first; it cannot be quantised to 8 bits",
+      weight, first_row + (bad - absmax.begin())));
 }
 
 // Codes of whole rows, into their tensor (those that this rank has of it, where it writes any), and their scales.
@@ -170,18 +170,15 @@ void visit_int8(const PersistentState& state, const Int8Rows& rows, std::span<st
       const auto part = std::span(values).first(
           static_cast<size_t>(std::min<int64_t>(std::ssize(values), std::ssize(piece) - at)));
       for (int64_t i = 0; i < std::ssize(part); ++i)
-        part[static_cast<size_t>(i)] =
-            value_of(std::to_integer<int8_t>(piece[static_cast<size_t>(at + i)]),
-                     absmax.span()[static_cast<size_t>((start + at + i) / width)]);
+        part[static_cast<size_t>(i)] = value_of(std::to_integer<int8_t>(piece[static_cast<size_t>(at + i)]),
+                                                absmax.span()[static_cast<size_t>((start + at + i) / width)]);
       use(start + at, part);
     }
   });
 }
 
 StoredInt8::StoredInt8(const ModelFolder& model, const std::string& name, const Shape& shape)
-    : codes_(find_codes(model, name, shape)),
-      width_(shape[1]),
-      absmax_(static_cast<size_t>(shape[0])) {
+    : codes_(find_codes(model, name, shape)), width_(shape[1]), absmax_(static_cast<size_t>(shape[0])) {
   const StoredTensor absmax = model.find(int8_absmax_name(name));
   expect_bytes(absmax, std::ssize(absmax_) * int64_t{sizeof(float)});
   absmax.file->read(*absmax.entry, 0, std::as_writable_bytes(std::span(absmax_)));

@@ -54,9 +54,9 @@ RankShare share_of_codes(const PersistentState& state, const TableRow& codes, in
   return {per_byte * codes.shape.elements(), {per_byte * own.first, per_byte * own.elements}};
 }
 
-void make_by_ranks(const PersistentState& state, const TableRow& codes, const RankShare& part, int64_t per_byte,
-                   RankPieces scales, int64_t stored_bytes, const std::function<void()>& work,
-                   RankReader& reader) {
+void make_by_ranks(const PersistentState& state, const TableRow& codes, const RankShare& part,
+                   int64_t per_byte, RankPieces scales, int64_t stored_bytes,
+                   const std::function<void()>& work, RankReader& reader) {
   const StoredRow row(state, codes);
   const bool stay = codes.is_piece() || reader.is_everywhere(state, codes);
   const std::array made = {scales, RankPieces{row.shared(), static_cast<size_t>(part.each / per_byte)}};

@@ -1,5 +1,5 @@
-// What the formats of quantised weights share: how their values are asked for, bytes of a file as they are, and
-// codes by ranks.
+// Parts that the formats of quantised weights share: how their values are asked for, bytes of a file as they are,
+// and codes by ranks.
 #pragma once
 
 #include <cstddef>
@@ -58,8 +58,8 @@ RankShare share_of_codes(const PersistentState& state, const TableRow& codes, in
                          const RankReader& reader);
 // Every rank makes the codes of its share by `work`, and `scales` of it; then all have all of both, but for codes that
 // ranks divide or have in common.
-void make_by_ranks(const PersistentState& state, const TableRow& codes, const RankShare& part, int64_t per_byte,
-                   RankPieces scales, int64_t stored_bytes, const std::function<void()>& work,
-                   RankReader& reader);
+void make_by_ranks(const PersistentState& state, const TableRow& codes, const RankShare& part,
+                   int64_t per_byte, RankPieces scales, int64_t stored_bytes,
+                   const std::function<void()>& work, RankReader& reader);
 
 }  // namespace plimsoll

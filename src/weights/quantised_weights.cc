@@ -68,7 +68,8 @@ std::vector<std::string> kept_by(const nlohmann::json& skipped, const ModelSpec&
   return kept;
 }
 
-// Whether weights in 4 bits have scales that are quantised again. Throws UsageError for 4 bits of another kind.
+// Returns true if weights in 4 bits have scales that are quantised again. Throws UsageError for 4 bits of another
+// kind.
 bool stores_nested(const nlohmann::json& config, const std::string& where) {
   expect(config.value("load_in_4bit", false), where, "only load_in_4bit and load_in_8bit are supported");
   const std::string type = config.value("bnb_4bit_quant_type", "fp4");
@@ -137,8 +138,8 @@ std::unique_ptr<StoredCodes> open_quantised(const ModelFolder& model, const std:
   return nullptr;
 }
 
-std::unique_ptr<RoundTrip> round_trip(const StoredTensor& stored, const QuantiseOptions& options, DType compute,
-                                      std::span<std::byte> staging) {
+std::unique_ptr<RoundTrip> round_trip(const StoredTensor& stored, const QuantiseOptions& options,
+                                      DType compute, std::span<std::byte> staging) {
   if (options.format == WeightFormat::int8)
     return std::make_unique<Int8RoundTrip>(stored.entry->name, stored.entry->shape.last(), compute);
   return std::make_unique<Nf4RoundTrip>(stored, options.nested, compute, staging);

@@ -43,8 +43,8 @@ std::unique_ptr<StoredCodes> open_quantised(const ModelFolder& model, const std:
                                             const Shape& shape);
 // For the weight `stored`, which is plain. NF4 reads it whole once, for its scales; `staging` is all the memory used
 // but for these.
-std::unique_ptr<RoundTrip> round_trip(const StoredTensor& stored, const QuantiseOptions& options, DType compute,
-                                      std::span<std::byte> staging);
+std::unique_ptr<RoundTrip> round_trip(const StoredTensor& stored, const QuantiseOptions& options,
+                                      DType compute, std::span<std::byte> staging);
 
 // Fills a row that holds whole values, a task's head for one, with those of a weight that the folder holds quantised.
 void load_from_quantised(const PersistentState& state, const TableRow& row, StoredCodes& stored,

@@ -159,9 +159,8 @@ void load_whole(const PersistentState& state, const TableRow& row, const ModelFo
                 const std::string& name, std::span<std::byte> staging, RankReader* reader) {
   const auto quantised = open_quantised(model, name, row.whole_shape());
   if (!quantised) return load_one(state, row, model.find(name), staging, reader);
-  load_master_first(state, row, staging, [&](const TableRow& target) {
-    load_from_quantised(state, target, *quantised, staging);
-  });
+  load_master_first(state, row, staging,
+                    [&](const TableRow& target) { load_from_quantised(state, target, *quantised, staging); });
 }
 
 void write_kept(const KeptFiles& files, const fs::path& to) {

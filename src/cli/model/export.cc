@@ -66,9 +66,10 @@ void print_text(const ExportOptions& options, const ExportResult& result) {
   const LossCheck& check = result.check;
   print(formatted("export  {} · {}\n", printable(options.target.string()), format_bytes(result.bytes)));
   if (result.over_quantised)
-    print(formatted("base    loss {} over the {}-bit weights that it was trained on, {} over the base's own\n",
-                    format_number("%.6f", *result.over_quantised), bits_of(result.format),
-                    format_number("%.6f", check.run)));
+    print(
+        formatted("base    loss {} over the {}-bit weights that it was trained on, {} over the base's own\n",
+                  format_number("%.6f", *result.over_quantised), bits_of(result.format),
+                  format_number("%.6f", check.run)));
   print(formatted("check   loss {} of the run, {} of the export\n", format_number("%.6f", check.run),
                   format_number("%.6f", check.exported)));
   // The loss of pairs, rewards and classes is a mean over rows, which are counted as tokens.

@@ -46,15 +46,13 @@ Guarded<float> values_of(std::initializer_list<float> list) {
   return values;
 }
 
-std::vector<int> all_of(const Guarded<int8_t>& codes) {
-  return {codes.data(), codes.data() + codes.size()};
-}
+std::vector<int> all_of(const Guarded<int8_t>& codes) { return {codes.data(), codes.data() + codes.size()}; }
 
 constexpr int64_t kRows = 7, kWidth = 37;  // rows end within a vector
 
 // By hand: 127 / 2 = 63.5, and 127 / 0.5 = 254. Halves go to the even code.
 TEST(Int8, a_code_is_the_value_times_127_by_the_rows_largest_magnitude_ties_to_even) {
-  const Guarded<float> values = values_of({2.0F, -1.0F, 0.0F, 1.0F,  // 127, -63.5, 0, 63.5
+  const Guarded<float> values = values_of({2.0F, -1.0F, 0.0F, 1.0F,        // 127, -63.5, 0, 63.5
                                            -0.5F, 0.25F, 0.375F, -0.0F});  // -127, 63.5, 95.25, 0
   for (const Isa isa : isas_here()) {
     const Int8Weight q = quantize(values, 2, isa);

@@ -11,15 +11,13 @@ Vec round_to_f16(Vec x) {
   return {_mm512_cvtph_ps(_mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))};
 }
 Vec widen_codes(const int8_t* codes) {
-  return {_mm512_cvtepi32_ps(
-      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes))))};
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes))))};
 }
 void put_integers(int32_t* to, Vec x) { _mm512_storeu_si512(to, _mm512_cvtps_epi32(x.v)); }
 #else
 Vec round_to_f16(Vec x) { return {_mm256_cvtph_ps(_mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT))}; }
 Vec widen_codes(const int8_t* codes) {
-  return {_mm256_cvtepi32_ps(
-      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes))))};
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes))))};
 }
 void put_integers(int32_t* to, Vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_cvtps_epi32(x.v));

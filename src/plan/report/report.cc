@@ -73,9 +73,10 @@ std::string method_text(const Experiment& experiment) {
            (experiment.frozen.empty() ? "" : std::string(", frozen: ") + join(experiment.frozen, " "));
   const LoraOptions& lora = experiment.lora_options;
   const bool int8 = experiment.quantised && experiment.quantisation.format == WeightFormat::int8;
-  return std::string(int8 ? "qlora (int8)" : experiment.quantised ? "qlora" : "lora") +
-         (lora.dora ? " with dora r" : " r") +
-         std::to_string(lora.r) +
+  return std::string(int8                   ? "qlora (int8)"
+                     : experiment.quantised ? "qlora"
+                                            : "lora") +
+         (lora.dora ? " with dora r" : " r") + std::to_string(lora.r) +
          (lora.targets.empty() ? ", all linear layers" : ", " + join(lora.targets, " ")) +
          (lora.layers.empty() ? "" : ", some layers") +
          (lora.rank_pattern.empty() ? "" : ", other ranks by pattern") +

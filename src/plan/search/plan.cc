@@ -97,7 +97,7 @@ std::optional<int64_t> most_device_bytes(const PlanRequest& request) {
   return most;
 }
 
-// Of quantised weights the codes and the scales.
+// A quantised weight is its codes and its scales.
 const char* component_of_frozen(const TableRow& row) {
   const bool derived = row.parameter.origin == Origin::derived;
   if (row.dtype == DType::i8 || (derived && row.name.ends_with(kInt8AbsmaxSuffix))) return "weights (int8)";

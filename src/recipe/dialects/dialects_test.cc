@@ -653,7 +653,8 @@ TEST_F(Dialects, a_base_in_8_bits_is_one_here_with_a_note_on_what_differs) {
     EXPECT_EQ(read.recipe.method.bits, 8) << text;
     EXPECT_THAT(read.other_tools.notes.at("8 bits"), HasSubstr("activations are not quantised")) << text;
   }
-  const Recipe trl = recipe("model_name_or_path: m\ndataset_name: a.jsonl\nuse_peft: true\nload_in_8bit: true\n");
+  const Recipe trl =
+      recipe("model_name_or_path: m\ndataset_name: a.jsonl\nuse_peft: true\nload_in_8bit: true\n");
   EXPECT_EQ(trl.method.bits, 8);
   EXPECT_EQ(trl.method.type, MethodType::qlora);
   EXPECT_EQ(recipe(kAxolotl + "load_in_8bit: false\n").method.type, MethodType::lora);
@@ -662,8 +663,7 @@ TEST_F(Dialects, a_base_in_8_bits_is_one_here_with_a_note_on_what_differs) {
 
 TEST_F(Dialects, eight_bits_are_set_to_four_and_to_none) {
   const std::string factory = "model_name_or_path: m\nstage: sft\n";
-  const Recipe four =
-      recipe(kAxolotl + "load_in_8bit: true\n", {"load_in_8bit=false", "load_in_4bit=true"});
+  const Recipe four = recipe(kAxolotl + "load_in_8bit: true\n", {"load_in_8bit=false", "load_in_4bit=true"});
   EXPECT_EQ(four.method.type, MethodType::qlora);
   EXPECT_EQ(four.method.bits, 4);
   EXPECT_EQ(recipe(factory + "quantization_bit: 8\n", {"quantization_bit=4"}).method.bits, 4);

@@ -15,7 +15,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr int64_t kWeightsOfByte = 1;
+constexpr int64_t kCodesOfByte = 1;
 
 // Half of the staging holds a row's values.
 static_assert(kInt8MostInputs * int64_t{sizeof(float)} <= kLoadStagingBytes / 2);
@@ -74,7 +74,7 @@ void store_absmax(const PersistentState& state, const Int8Rows& rows, std::span<
 void quantise_by_ranks(const PersistentState& state, const Int8Rows& rows, const StoredTensor& stored,
                        std::span<float> chunk, const ReadValues& read, RankReader& reader) {
   const int64_t width = rows.weight_shape()[1], count = rows.weight_shape().elements();
-  const RankShare part = share_of_codes(state, *rows.codes, kWeightsOfByte, reader);
+  const RankShare part = share_of_codes(state, *rows.codes, kCodesOfByte, reader);
   const int64_t slot = ceil_div(part.each + width - 1, width), slots = ceil_div(count, part.each);
   std::vector<float> found(static_cast<size_t>(slots * slot));
   const Rows own = rows_of(part.own, width);
@@ -82,7 +82,7 @@ void quantise_by_ranks(const PersistentState& state, const Int8Rows& rows, const
     if (own.count == 0) return;
     quantise_rows(state, rows, own, chunk, read, found.data() + part.own.first / part.each * slot);
   };
-  make_by_ranks(state, *rows.codes, part, kWeightsOfByte,
+  make_by_ranks(state, *rows.codes, part, kCodesOfByte,
                 {std::as_writable_bytes(std::span(found)), static_cast<size_t>(slot) * sizeof(float)},
                 own.count * width * size_of(stored.entry->dtype), work, reader);
   std::vector<float> absmax(static_cast<size_t>(rows.weight_shape()[0]));
@@ -102,7 +102,7 @@ void require_rows(const ModelFolder& model, const std::string& weight) {
   uint8_t format = 0;
   expect_bytes(stored, 1);
   stored.file->read(*stored.entry, 0, std::as_writable_bytes(std::span(&format, 1)));
-  expect(format == 0, name, formatted("{} is an order of rows that is not supported, only 0", format));
+  expect(format == 0, name, formatted("{} is an order of rows that is not supported, only 0", int{format}));
 }
 
 StoredTensor find_codes(const ModelFolder& model, const std::string& weight, const Shape& shape) {

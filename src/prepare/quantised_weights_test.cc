@@ -265,7 +265,8 @@ TEST(QuantisedWeights, a_row_of_whole_values_is_filled_from_four_bits) {
     const auto memory = device.map(layout.arena_bytes());
     const PersistentState state(layout, memory->data());
     std::vector<std::byte> staging(1000);  // pieces that begin and end within blocks
-    StoredNf4 stored(ModelFolder::open(kGolden, stem_of(nested)), "w.weight", {kOut, kIn});
+    const ModelFolder model = ModelFolder::open(kGolden, stem_of(nested));
+    StoredNf4 stored(model, "w.weight", {kOut, kIn});
     load_from_quantised(state, *state.find("w.weight"), stored, staging);
     const auto bytes = state.bytes(*state.find("w.weight"));
     EXPECT_EQ((std::vector<std::byte>(bytes.begin(), bytes.end())),
@@ -307,7 +308,8 @@ Stored stored_by_formula() {
 
 void write_plain(const fs::path& folder) {
   SafetensorsWriter writer(folder / "plain.safetensors", {{"w.weight", DType::f32, {kRows, kWidth}}}, {});
-  writer.write("w.weight", std::as_bytes(std::span(some_values())));
+  const std::vector<float> values = some_values();
+  writer.write("w.weight", std::as_bytes(std::span(values)));
   writer.finish();
 }
 
@@ -356,7 +358,8 @@ TEST(Int8Weights, are_dequantised_to_the_same_values_wherever_that_is_done) {
   for (const float value : values) rounded.push_back(bf16_from_f32(value));
   EXPECT_EQ(weight.dequantised(), bytes_of(rounded));
   // A folder in 8 bits, from within a row on.
-  StoredInt8 stored(ModelFolder::open(folder.path(), "int8"), "w.weight", {kRows, kWidth});
+  const ModelFolder model = ModelFolder::open(folder.path(), "int8");
+  StoredInt8 stored(model, "w.weight", {kRows, kWidth});
   std::vector<float> part(300);
   stored.read(150, part);
   EXPECT_TRUE(std::equal(part.begin(), part.end(), values.begin() + 150));

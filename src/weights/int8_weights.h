@@ -41,7 +41,7 @@ void visit_int8(const PersistentState& state, const Int8Rows& rows, std::span<st
 // A weight that a folder holds in 8 bits.
 class StoredInt8 final : public StoredCodes {
  public:
-  // Throws UsageError for another shape or another format, DamagedError for tensors that do not belong together.
+  // `model` outlives it. Throws UsageError for another shape or another format, DamagedError for tensors that do not belong together.
   StoredInt8(const ModelFolder& model, const std::string& name, const Shape& shape);
   void read(int64_t first, std::span<float> to) override;
 

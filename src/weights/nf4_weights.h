@@ -51,7 +51,7 @@ struct Nf4State {
 // A weight that a folder holds in 4 bits.
 class StoredNf4 final : public StoredCodes {
  public:
-  // Throws UsageError for another shape or another format, DamagedError for tensors that do not belong together.
+  // `model` outlives it. Throws UsageError for another shape or another format, DamagedError for tensors that do not belong together.
   StoredNf4(const ModelFolder& model, const std::string& name, const Shape& shape);
   void read(int64_t first, std::span<float> to) override;
 

@@ -38,7 +38,7 @@ std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& 
                                                    const nlohmann::json& config,
                                                    const std::function<ModelSpec()>& model);
 
-// Null where the folder does not hold this weight quantised.
+// Null where the folder, which outlives it, does not hold this weight quantised.
 std::unique_ptr<StoredCodes> open_quantised(const ModelFolder& model, const std::string& weight,
                                             const Shape& shape);
 // For the weight `stored`, which is plain. NF4 reads it whole once, for its scales; `staging` is all the memory used

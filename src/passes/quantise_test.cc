@@ -96,7 +96,7 @@ TEST(Quantise, in_8_bits_an_odd_number_of_inputs_is_fine_and_a_row_beyond_the_st
     quantise(build_loss(spec, {8, 2, 4}, DType::f32, 4, Mode::train, "loss"), {.format = WeightFormat::int8});
     FAIL() << "accepted";
   } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("model.layers.0.mlp.down_proj.weight [16,1048577]"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("model.layers.0.mlp.down_proj.weight is [16,1048577]"));
   }
 }
 

@@ -17,6 +17,7 @@ WAYS = {
     "table_and_head": {"r": 4, "targets": ["embed_tokens", "lm_head", "q_proj"], "dropout": 0.1},
     "qlora_table": {"type": "qlora", "r": 4, "targets": ["all-linear", "embed_tokens", "lm_head"]},
     "qdora": {"type": "qlora", "r": 4, "dora": True},
+    "int8_table": {"type": "qlora", "bits": 8, "r": 4, "targets": ["all-linear", "embed_tokens", "lm_head"]},
 }
 
 

@@ -56,6 +56,7 @@ class DividedWeights(DividedTest):
         self.assert_same_run(2, **LORA, precision="bf16", **EVALUATED)
         self.assert_same_run(3, **LORA)
         self.assert_same_run(3, method={"type": "qlora", "r": 8}, **EVALUATED)
+        self.assert_same_run(3, method={"type": "qlora", "bits": 8, "r": 8}, **EVALUATED)
         self.assert_same_run(2, method={"type": "full", "freeze": ["layers.0"]})
 
     def test_tasks_and_families_have_the_bits_of_divided_gradients(self):

@@ -102,9 +102,9 @@ class EmulatedTest(unittest.TestCase):
             self.assertEqual(done.returncode, 2, done.stderr)
             self.assertIn(why, done.stderr)
 
-    def test_adapters_with_dropout_and_over_4_bits_follow_the_cpu(self):
-        for method in ({"type": "lora", "r": 4, "dropout": 0.2}, {"type": "qlora", "r": 4}):
-            with self.subTest(method["type"]):
+    def test_adapters_with_dropout_and_over_quantised_bases_follow_the_cpu(self):
+        for method in ({"type": "lora", "r": 4, "dropout": 0.2}, {"type": "qlora", "r": 4}, {"type": "qlora", "bits": 8, "r": 4}):
+            with self.subTest(str(method)):
                 self.setUp()
                 self.both(LIMIT, method=method)
 

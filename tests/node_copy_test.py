@@ -147,6 +147,7 @@ class NodeCopies(OneCopyTest):
     def test_quantised_bases_have_the_bits_of_copies(self):
         self.assert_same_bits(3, **QLORA)
         self.assert_same_bits(2, **{**QLORA, "method": {**QLORA["method"], "double_quant": False}})
+        self.assert_same_bits(3, **{**QLORA, "method": {**QLORA["method"], "bits": 8}})
 
     def test_what_begins_by_the_weights_has_the_bits_of_copies(self):
         for count, method in ((2, {"dora": True}), (3, {"init": "pissa"}), (2, {"init": "olora"}), (2, {"type": "qlora", "dora": True})):
@@ -307,6 +308,7 @@ class HostCopies(OneCopyTest):
     def test_quantised_bases_have_the_bits_of_copies(self):
         for count in (2, 3):
             self.assert_same_bits(count, LARGER, **QLORA, memory=self.AWAY)
+            self.assert_same_bits(count, LARGER, **{**QLORA, "method": {**QLORA["method"], "bits": 8}}, memory=self.AWAY)
 
     def test_what_begins_by_the_weights_has_the_bits_of_copies(self):
         for count in (2, 3):

@@ -80,7 +80,7 @@ MUTANTS = {
     "one copy that a process could write": ((OF_HOST, "HostCopies.test_each_process_locks"), "plimsoll_runtime", "src/runtime/run_memory.cc", "  if (pages_) pages_->seal();\n", ""),
     "one copy that is not locked for a card": ((OF_HOST, "HostCopies.test_each_process_locks"), "plimsoll_runtime", "src/runtime/gpu_device.cc",
                                                "const std::string reason = card.lock_host(memory);", "(void)memory;\n    const std::string reason;"),
-    "scales on a card where codes are on the host": ((OF_HOST, "HostCopies.test_quantised_bases"), "plimsoll_weights", "src/weights/quantised_weights.cc",
+    "scales on a card where codes are on the host": ((OF_HOST, "HostCopies.test_quantised_bases"), "plimsoll_weights", "src/weights/nf4_weights.cc",
                                                      "if (!writes_codes && !state.writes(*rows.absmax)) return;", "if (!writes_codes) return;"),
 }
 

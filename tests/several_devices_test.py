@@ -147,6 +147,7 @@ class SeveralDevices(CommandTest):
 
     def test_quantised_bases_are_the_same_experiment(self):
         self.assert_same_experiment({**LLAMA, "hidden_size": 64, "intermediate_size": 64}, (2,), **LONG, method={"type": "qlora", "r": 4})
+        self.assert_same_experiment({**LLAMA, "hidden_size": 64, "intermediate_size": 64}, (2,), **LONG, method={"type": "qlora", "bits": 8, "r": 4})
 
     def test_packed_rows_are_the_same_experiment(self):
         settings = {**LONG, "data": {"packing": True}}
@@ -206,7 +207,8 @@ class SeveralDevices(CommandTest):
             self.assert_same_files(count, **settings)
 
     def test_divided_states_of_adapters_give_the_bits_of_whole_ones(self):
-        for count, settings in ((2, {}), (3, {"precision": "bf16"}), (2, {"precision": "bf16", "method": {"type": "qlora", "r": 16}})):
+        for count, settings in ((2, {}), (3, {"precision": "bf16"}), (2, {"precision": "bf16", "method": {"type": "qlora", "r": 16}}),
+                                (3, {"precision": "bf16", "method": {"type": "qlora", "bits": 8, "r": 16}})):
             self.assert_same_files(count, **{"method": {"type": "lora", "r": 32, "dropout": 0.1}, **settings})
 
     def test_divided_states_of_other_tasks_give_the_bits_of_whole_ones(self):

@@ -232,6 +232,8 @@ std::vector<std::pair<Changes, std::string>> smaller_methods(const Recipe& recip
   };
   if (recipe.method.type == MethodType::full) add("lora", "trains adapters only");
   if (recipe.method.type != MethodType::qlora) add("qlora", "trains adapters on 4-bit weights");
+  if (recipe.method.type == MethodType::qlora && recipe.method.bits != 4)
+    methods.emplace_back(Changes{{"method.bits", "4"}}, "trains adapters on 4-bit weights");
   return methods;
 }
 

@@ -234,7 +234,7 @@ const std::vector<CommandPage>& pages() {
        "Ollama (the file and a Modelfile), or an adapter for vLLM. What was written is read back, and its loss "
        "over rows that are held out is compared with the run's; the folder appears complete and checked, or "
        "not at all. check.json in it has the figures.\n\n"
-       "An adapter of a QLoRA run was trained over weights in 4 bits, and is merged into these by default.",
+       "An adapter of a QLoRA run was trained over weights in 4 or 8 bits, and is merged into these by default.",
        {{"plimsoll export runs/first --to merged", "a folder for transformers, runs/first-merged"},
         {"plimsoll export runs/first --to gguf --type q4_k_m --out mine", "mine/model.gguf, for llama.cpp"},
         {"plimsoll export runs/first --to ollama --type q8_0 --rows held-out.jsonl",

@@ -61,7 +61,7 @@ DType dtype_of(const File& file, const std::string& name, const json& value) {
     if (label == text) return dtype;
   throw UsageError(formatted(
       "{}: tensor '{}' has the element type {}, which is not supported (F64, F32, BF16, F16, I64, I32, "
-      "I16, U8, BOOL are).",
+      "I16, I8, U8, BOOL are).",
       file.path().string(), name, text));
 }
 

@@ -18,7 +18,7 @@ inline constexpr int64_t kSafetensorsPrefixBytes = 8;
 inline constexpr int64_t kMaxHeaderBytes = 32 * kMiB;
 
 // Names of the element types, in the order in which the Hugging Face library lays tensors out.
-inline constexpr std::array<std::pair<DType, std::string_view>, 9> kSafetensorsTypes = {{
+inline constexpr std::array<std::pair<DType, std::string_view>, 10> kSafetensorsTypes = {{
     {DType::i64, "I64"},
     {DType::f64, "F64"},
     {DType::f32, "F32"},
@@ -26,6 +26,7 @@ inline constexpr std::array<std::pair<DType, std::string_view>, 9> kSafetensorsT
     {DType::bf16, "BF16"},
     {DType::f16, "F16"},
     {DType::i16, "I16"},
+    {DType::i8, "I8"},
     {DType::u8, "U8"},
     {DType::boolean, "BOOL"},
 }};

@@ -27,7 +27,7 @@ GenerationRequest request_of(const AnswerOptions& options, const ModelPaths& pat
   request.model = options.sources->models->spec(paths.base);
   request.compute = options.precision ? *options.precision : trained_type(paths, options.sources);
   if (paths.adapter) read_adapter_config(*paths.adapter, request.lora.emplace());
-  request.nf4 = quantisation_of(paths, options.sources);
+  request.quantisation = quantisation_of(paths, options.sources);
   request.context = answering_context(options, request.model, longest);
   request.sequences = options.beams.beams;
   if (request.model.encoder_decoder) request.source = std::exchange(request.context, options.max_new_tokens);
@@ -51,7 +51,8 @@ std::string plan_text(const GenerationPlan& plan) {
   else
     text += formatted("context {} tokens", format_count(request.context));
   if (request.sequences > 1) text += formatted(" · {} beams", format_count(request.sequences));
-  return formatted("{} · {}{}{}{}", text, to_string(request.compute), request.nf4 ? " · nf4" : "",
+  return formatted("{} · {}{}{}{}", text, to_string(request.compute),
+                   request.quantisation ? formatted(" · {}", to_string(request.quantisation->format)) : "",
                    plan.device.is_card() ? " · " + name_of(plan.device) : "",
                    plan.graphs().bytes > 0 ? " · " + plan.graphs().name : "");
 }

@@ -28,6 +28,7 @@ struct AnswerCase {
   DType dtype = DType::f32;
   int64_t beams = 1;
   UseGraphs graphs = UseGraphs::off;  // of the card
+  bool int8 = false;
 };
 
 // The same model on both devices.
@@ -66,7 +67,8 @@ class Pair {
     request.sequences = c.beams;
     if (c.model.encoder_decoder) request.source = std::exchange(request.context, kNew);
     if (c.lora) request.lora = LoraOptions{.r = 4};
-    if (c.nf4) request.nf4 = QuantiseOptions{};
+    if (c.nf4) request.quantisation = QuantiseOptions{};
+    if (c.int8) request.quantisation = QuantiseOptions{.format = WeightFormat::int8};
     return request;
   }
 
@@ -119,16 +121,16 @@ TEST_P(EmulatedAnswers, are_the_cpus_with_a_cache_that_goes_on) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EmulatedAnswers,
-                         ::testing::Values(AnswerCase{"llama", tiny_model(0)},
-                                           AnswerCase{"window", tiny_model(5)}, AnswerCase{"phi", tiny_phi()},
-                                           AnswerCase{"t5", tiny_t5(1.0)}, AnswerCase{"gla", tiny_gla(true)},
-                                           AnswerCase{"delta", tiny_delta()},
-                                           AnswerCase{"lora", tiny_model(0), true},
-                                           AnswerCase{"qlora", tiny_model(0), true, true},
-                                           AnswerCase{"bf16", tiny_model(0), false, false, DType::bf16},
-                                           AnswerCase{"f16", tiny_gla(), false, false, DType::f16}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Models, EmulatedAnswers,
+    ::testing::Values(AnswerCase{"llama", tiny_model(0)}, AnswerCase{"window", tiny_model(5)},
+                      AnswerCase{"phi", tiny_phi()}, AnswerCase{"t5", tiny_t5(1.0)},
+                      AnswerCase{"gla", tiny_gla(true)}, AnswerCase{"delta", tiny_delta()},
+                      AnswerCase{"lora", tiny_model(0), true}, AnswerCase{"qlora", tiny_model(0), true, true},
+                      AnswerCase{.name = "qlora_int8", .model = tiny_model(0), .lora = true, .int8 = true},
+                      AnswerCase{"bf16", tiny_model(0), false, false, DType::bf16},
+                      AnswerCase{"f16", tiny_gla(), false, false, DType::f16}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(EmulatedAnswers, of_beams_are_the_cpus) {
   const BeamOptions options{.beams = 3, .length_penalty = 0.5, .best = 3};

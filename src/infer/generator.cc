@@ -31,8 +31,8 @@ Experiment experiment_of(const GenerationRequest& request) {
   experiment.precision.compute = request.compute;
   experiment.lora = request.lora.has_value();
   if (request.lora) experiment.lora_options = *request.lora;
-  experiment.nf4 = request.nf4.has_value();
-  if (request.nf4) experiment.nf4_options = *request.nf4;
+  experiment.quantised = request.quantisation.has_value();
+  if (request.quantisation) experiment.quantisation = *request.quantisation;
   return experiment;
 }
 

@@ -29,9 +29,9 @@ struct GenerationRequest {
   int64_t context = 0;  // tokens that a prompt and its answer may have together; of a decoder beside an
                         // encoder an answer alone
   int64_t prefill = kPrefillTokens;
-  std::optional<QuantiseOptions> nf4 = std::nullopt;  // the base model's layers in 4 bits
-  int64_t sequences = 1;                              // written at once: beams
-  int64_t source = 0;                                 // tokens of a prompt that an encoder reads
+  std::optional<QuantiseOptions> quantisation = std::nullopt;  // of the base model's layers
+  int64_t sequences = 1;                                       // written at once: beams
+  int64_t source = 0;                                          // tokens of a prompt that an encoder reads
 
   [[nodiscard]] GenerationShape shape() const { return {context, prefill, sequences, source}; }
 };

@@ -92,7 +92,8 @@ std::string row_plan_line(const RowPlan& plan, const Experiment& experiment) {
   return formatted("plan    device {} · {}{}{} tokens at a time · {}{}{}",
                    format_bytes(plan.plan.arena_bytes()), format_count(plan.batch()),
                    plan.batch() == 1 ? " row of " : " rows of ", format_count(experiment.max_length),
-                   to_string(experiment.precision.compute), experiment.nf4 ? " · nf4" : "",
+                   to_string(experiment.precision.compute),
+                   experiment.quantised ? formatted(" · {}", to_string(experiment.quantisation.format)) : "",
                    plan.device.is_card() ? " · " + name_of(plan.device) : "");
 }
 

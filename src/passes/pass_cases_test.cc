@@ -128,8 +128,10 @@ class Requested {
     const std::string frozen = text("frozen", "");
     if (!frozen.empty()) context.frozen = split(frozen, ',');
     const std::string bits = text("nf4", "");
-    nf4_.nested = bits == "nested";
-    if (!bits.empty()) context.nf4 = &nf4_;
+    quantisation_.nested = bits == "nested";
+    const bool int8 = text("int8", "") == "yes";
+    if (int8) quantisation_.format = WeightFormat::int8;
+    if (!bits.empty() || int8) context.quantisation = &quantisation_;
   }
 
   void read_recompute() {
@@ -152,7 +154,7 @@ class Requested {
   std::map<std::string, std::string> values_;
   DeviceDescription device_ = reference_description();
   LoraOptions lora_;
-  QuantiseOptions nf4_;
+  QuantiseOptions quantisation_;
 };
 
 // Between the first pass that moves tensors off the device and slice-updates, updates compute on tensors that are elsewhere.

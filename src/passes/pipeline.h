@@ -25,13 +25,13 @@ enum class Purpose : uint8_t { train, update, evaluate, generate };
 // The inputs of one program's passes.
 struct PassContext {
   Purpose purpose = Purpose::evaluate;
-  double noise = 0.0;                         // NEFTune's alpha, while it trains
-  bool reference = false;                     // the loss compares the model with the one that it began as
-  const DeviceDescription* device = nullptr;  // only workspaces ask for it
-  const LoraOptions* lora = nullptr;          // none: every weight trains
-  std::vector<std::string> frozen = {};       // but for these
-  const QuantiseOptions* nf4 = nullptr;       // none: weights as they are
-  TrainPrecision precision;                   // of what trains
+  double noise = 0.0;                             // NEFTune's alpha, while it trains
+  bool reference = false;                         // the loss compares the model with the one that it began as
+  const DeviceDescription* device = nullptr;      // only workspaces ask for it
+  const LoraOptions* lora = nullptr;              // none: every weight trains
+  std::vector<std::string> frozen = {};           // but for these
+  const QuantiseOptions* quantisation = nullptr;  // none: weights as they are
+  TrainPrecision precision;                       // of what trains
   OptimizerOptions optimizer;
   bool keep_frozen = false;  // the outputs of the blocks below everything trained are known
   RecomputeChoice recompute;

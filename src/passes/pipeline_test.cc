@@ -72,7 +72,7 @@ TEST(Pipeline, every_pass_leaves_programs_that_verify) {
         PassContext context;
         context.device = &device;
         context.lora = method > 0 ? &lora : nullptr;
-        context.nf4 = method > 1 ? &nf4 : nullptr;
+        context.quantisation = method > 1 ? &nf4 : nullptr;
         context.noise = method > 1 ? 5.0 : 0.0;
         const TrainPrecision full{DType::bf16, DType::f32, DType::f32, true, false};
         context.precision = method > 0 ? adapter_precision(full) : full;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "graph/op_kind.h"
+#include "ops/linear/int8.h"
 #include "ops/linear/nf4.h"
 #include "ops/operands.h"
 #include "ops/rule.h"
@@ -71,23 +72,32 @@ class QuantisePass {
   void copy_tensors() {
     for (size_t i = 0; i < source_.tensors().size(); ++i) {
       Tensor tensor = source_.tensors()[i];
-      if (parts_.contains(static_cast<TensorId>(i))) {
-        if (tensor.shape[1] % 2 != 0)
-          throw UsageError(formatted(
-              "NF4 packs weights in pairs, but {} {} has an odd number of inputs; use method.type: lora",
-              tensor.name, tensor.shape.to_string()));
-        tensor.shape = {tensor.shape[0], tensor.shape[1] / 2};
-        tensor.dtype = DType::u8;
-      }
+      if (parts_.contains(static_cast<TensorId>(i))) become_codes(tensor);
       result_.add_tensor(std::move(tensor));
     }
   }
 
+  void become_codes(Tensor& weight) const {
+    if (options_.format == WeightFormat::int8) {
+      if (weight.shape[1] > kInt8MostInputs)
+        throw UsageError(
+            formatted("int8 takes rows of at most {} inputs, but {} is {}; use method.type: lora",
+                      kInt8MostInputs, weight.name, weight.shape.to_string()));
+      weight.dtype = DType::i8;
+      return;
+    }
+    if (weight.shape[1] % 2 != 0)
+      throw UsageError(formatted(
+          "NF4 packs weights in pairs, but {} {} has an odd number of inputs; use method.type: lora",
+          weight.name, weight.shape.to_string()));
+    weight.shape = {weight.shape[0], weight.shape[1] / 2};
+    weight.dtype = DType::u8;
+  }
+
   void add_scales(TensorId weight, Operands& inputs) {
     const Tensor codes = result_.tensor(weight);
-    const int64_t blocks = nf4_blocks(2 * codes.shape.elements());
-    const auto add = [&](const char* suffix, int64_t elements, DType dtype) {
-      inputs.push_back(result_.add_tensor({codes.name + suffix,
+    const auto add = [&](const std::string& name, int64_t elements, DType dtype) {
+      inputs.push_back(result_.add_tensor({name,
                                            {elements},
                                            dtype,
                                            Role::frozen_weight,
@@ -95,18 +105,22 @@ class QuantisePass {
                                            codes.block,
                                            {.origin = Origin::derived, .decays = false}}));
     };
-    add(kAbsmaxSuffix, blocks, options_.nested ? DType::u8 : DType::f32);
+    if (options_.format == WeightFormat::int8)
+      return add(int8_absmax_name(codes.name), codes.shape[0], DType::f32);
+    const std::string& name = codes.name;
+    const int64_t blocks = nf4_blocks(2 * codes.shape.elements());
+    add(name + kAbsmaxSuffix, blocks, options_.nested ? DType::u8 : DType::f32);
     if (!options_.nested) return;
-    add(kNestedAbsmaxSuffix, nf4_nested_blocks(blocks), DType::f32);
-    add(kNestedMapSuffix, 256, DType::f32);
-    add(kNestedOffsetSuffix, 1, DType::f32);
+    add(name + kNestedAbsmaxSuffix, nf4_nested_blocks(blocks), DType::f32);
+    add(name + kNestedMapSuffix, 256, DType::f32);
+    add(name + kNestedOffsetSuffix, 1, DType::f32);
   }
 
   TensorId dequantised(const Op& reader) {
     const TensorId weight = reader.inputs[kQuantised];
     const Tensor& whole = source_.tensor(weight);
     Op op;
-    op.kind = OpKind::nf4_dequantize;
+    op.kind = options_.format == WeightFormat::int8 ? OpKind::int8_dequantize : OpKind::nf4_dequantize;
     op.inputs = parts_.at(weight);
     op.outputs = {kNewTensor};
     op.attrs = {{"type", std::string(to_string(whole.dtype))}};
@@ -126,6 +140,10 @@ class QuantisePass {
 };
 
 }  // namespace
+
+int bits_of(WeightFormat format) { return format == WeightFormat::int8 ? 8 : 4; }
+
+const char* to_string(WeightFormat format) { return format == WeightFormat::int8 ? "int8" : "nf4"; }
 
 bool QuantiseOptions::blocks_are_alike() const {
   return std::all_of(kept.begin(), kept.end(), names_no_block);

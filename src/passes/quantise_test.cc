@@ -68,6 +68,38 @@ TEST(Quantise, without_double_quantisation_the_scales_are_f32) {
   EXPECT_EQ(graph.find("model.layers.0.mlp.gate_proj.weight.nested_absmax"), kNoTensor);
 }
 
+TEST(Quantise, in_8_bits_a_weight_keeps_its_shape_and_has_a_scale_for_each_row) {
+  const Graph graph = quantise(adapted(), {.format = WeightFormat::int8});
+  verify(graph);
+  EXPECT_EQ(count(graph, OpKind::int8_dequantize), 14);
+  EXPECT_EQ(count(graph, OpKind::nf4_dequantize), 0);
+  const std::string module = "model.layers.0.mlp.gate_proj";
+  EXPECT_EQ(named(graph, module + ".weight").shape, (Shape{24, 16}));
+  EXPECT_EQ(named(graph, module + ".weight").dtype, DType::i8);
+  EXPECT_EQ(named(graph, module + ".SCB").shape, (Shape{24}));
+  EXPECT_EQ(named(graph, module + ".SCB").dtype, DType::f32);
+  EXPECT_EQ(named(graph, module + ".SCB").parameter.origin, Origin::derived);
+  EXPECT_EQ(named(graph, module + ".SCB").block, named(graph, module + ".weight").block);
+  EXPECT_EQ(named(graph, module + ".weight.dequantized").dtype, DType::bf16);
+  EXPECT_EQ(graph.find(module + ".weight.absmax"), kNoTensor);
+  for (const char* name : {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"})
+    EXPECT_EQ(named(graph, name).dtype, DType::bf16) << name;
+}
+
+TEST(Quantise, in_8_bits_an_odd_number_of_inputs_is_fine_and_a_row_beyond_the_staging_is_not) {
+  ModelSpec spec = tiny();
+  spec.mlp_width = 23;
+  verify(quantise(build_loss(spec, {8, 2, 4}, DType::f32, 4, Mode::train, "loss"),
+                  {.format = WeightFormat::int8}));
+  spec.mlp_width = (int64_t{1} << 20) + 1;
+  try {
+    quantise(build_loss(spec, {8, 2, 4}, DType::f32, 4, Mode::train, "loss"), {.format = WeightFormat::int8});
+    FAIL() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("model.layers.0.mlp.down_proj.weight is [16,1048577]"));
+  }
+}
+
 TEST(Quantise, embeddings_head_norms_and_adapters_stay_as_they_are) {
   const Graph graph = quantise(adapted(), {});
   for (const char* name : {"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight",

@@ -104,9 +104,9 @@ Experiment experiment_of(const RowWish& wish, Resolved& resolved) {
   if (paths.adapter)
     read_adapter_config(*paths.adapter, experiment.lora_options, rule_of(experiment.task.task).scores);
   require_frozen_reference(experiment);
-  if (const auto nf4 = quantisation_of(paths, wish.sources)) {
-    experiment.nf4 = true;
-    experiment.nf4_options = *nf4;
+  if (const auto quantisation = quantisation_of(paths, wish.sources)) {
+    experiment.quantised = true;
+    experiment.quantisation = *quantisation;
   }
   experiment.precision.compute = wish.precision ? *wish.precision : trained_type(paths, wish.sources);
   Recipe::Data& data = resolved.recipe.data;

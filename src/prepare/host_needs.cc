@@ -46,7 +46,7 @@ constexpr int64_t kArrowBytes = 2 * kMiB;         // code and heap of Arrow, whe
 Shape largest_matrix(Experiment shallow) {
   const int64_t layers = shallow.model.delta_net ? std::min<int64_t>(2, shallow.model.layers) : 1;
   shallow.model = shallow.model.with_stacks(std::vector<int64_t>(shallow.model.stacks().size(), layers));
-  shallow.lora = shallow.nf4 = false;
+  shallow.lora = shallow.quantised = false;
   shallow.frozen.clear();
   Shape largest = {0, 0};
   const Graph forward = build_forward(shallow, {});
@@ -59,8 +59,12 @@ Shape largest_matrix(Experiment shallow) {
 
 // Quantising holds more than the staging: codes of a piece, and a weight's scales as they are and nested.
 int64_t quantising_bytes(const Experiment& experiment) {
-  if (!experiment.nf4) return 0;
-  const int64_t scales = nf4_blocks(largest_matrix(experiment).elements()) * int64_t{sizeof(float)};
+  if (!experiment.quantised) return 0;
+  const Shape matrix = largest_matrix(experiment);
+  // A new weight's values take all of the staging.
+  if (experiment.quantisation.format == WeightFormat::int8)
+    return kLoadStagingBytes / 4 + 2 * std::max(matrix[0], matrix[1]) * int64_t{sizeof(float)};
+  const int64_t scales = nf4_blocks(matrix.elements()) * int64_t{sizeof(float)};
   return kLoadStagingBytes / 8 + scales + scales / 2;
 }
 

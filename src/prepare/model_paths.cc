@@ -82,6 +82,12 @@ DType trained_type(const ModelPaths& paths, const SharedSources& sources) {
   return DType::f32;
 }
 
+QuantiseOptions quantisation_of(const Recipe& recipe) {
+  QuantiseOptions options{.nested = recipe.method.double_quant};
+  if (recipe.method.bits == 8) options.format = WeightFormat::int8;
+  return options;
+}
+
 std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths, const SharedSources& sources) {
   ModelFiles& files = *sources->models;
   std::optional<QuantiseOptions> options =
@@ -90,7 +96,7 @@ std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths, const Sh
   if (!run) return options;
   const Recipe& recipe = *run;
   if (recipe.method.type != MethodType::qlora) return options;
-  if (!options) options.emplace(QuantiseOptions{recipe.method.double_quant});
+  if (!options) options = quantisation_of(recipe);
   // Runs of before this key quantised every module.
   options->kept = recipe.method.unquantised.value_or(std::vector<std::string>());
   return options;

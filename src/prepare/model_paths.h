@@ -37,6 +37,8 @@ ModelSpec read_model(const ModelPaths& paths, ModelFiles& files);
 // weights by config.json: bf16, or f32 for all others.
 DType trained_type(const ModelPaths& paths, const SharedSources& sources);
 
+// That of a recipe with qlora, for a folder that stores none; without method.unquantised.
+QuantiseOptions quantisation_of(const Recipe& recipe);
 // The quantisation of the base model's layers: as they are stored, or as in the run that made the adapter, so
 // that it answers with the weights that it was trained with; nothing for plain weights.
 std::optional<QuantiseOptions> quantisation_of(const ModelPaths& paths, const SharedSources& sources);

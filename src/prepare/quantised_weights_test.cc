@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cpu/describe.h"
 #include "files/test_folder.h"
+#include "formats/convert.h"
 #include "formats/load.h"
 #include "formats/model_folder.h"
 #include "ops/linear/nf4.h"
@@ -22,6 +23,8 @@
 #include "ranks/thread_group.h"
 #include "runtime/device.h"
 #include "runtime/executor.h"
+#include "tensor/bf16.h"
+#include "tensor/f16.h"
 #include "weights/rank_reader.h"
 
 namespace plimsoll {
@@ -41,14 +44,27 @@ CpuSettings on_one_thread() { return cpu_settings({std::nullopt, 1}); }
 // A program that multiplies by the weight `w.weight` [160, 128], and memory for it.
 class OneWeight {
  public:
-  explicit OneWeight(bool nested)
-      : OneWeight(assign_scratch(quantise(linear(), {nested}), describe_cpu(on_one_thread().isa, 1))) {}
+  explicit OneWeight(bool nested) : OneWeight(QuantiseOptions{nested}) {}
+  explicit OneWeight(const QuantiseOptions& options, const Shape& shape = {kOut, kIn})
+      : OneWeight(assign_scratch(quantise(linear(shape), options), describe_cpu(on_one_thread().isa, 1))) {}
 
   [[nodiscard]] PersistentState state() const { return {layout_, memory_->data()}; }
-  [[nodiscard]] Nf4Rows rows() const { return find_nf4(state(), *state().find("w.weight")).value(); }
+  [[nodiscard]] QuantisedRows rows() const {
+    return find_quantised(state(), *state().find("w.weight")).value();
+  }
   void load(const fs::path& folder, const std::string& stem, RankReader* reader = nullptr) {
     std::vector<std::byte> staging(16384);  // the weight goes through it in ten parts
-    load_nf4(state(), rows(), ModelFolder::open(folder, stem), staging, reader);
+    load_quantised(state(), rows(), ModelFolder::open(folder, stem), staging, reader);
+  }
+  // All values, as the forward pass reads them, by a way of their own.
+  [[nodiscard]] std::vector<float> values() const {
+    std::vector<std::byte> staging(1000);
+    std::vector<float> all;
+    visit_quantised(state(), rows(), staging, [&](int64_t first, std::span<const float> part) {
+      EXPECT_EQ(first, std::ssize(all));
+      all.insert(all.end(), part.begin(), part.end());
+    });
+    return all;
   }
   // Bytes of a tensor of the state.
   [[nodiscard]] std::vector<std::byte> bytes(const std::string& name) const {
@@ -71,10 +87,10 @@ class OneWeight {
         device_(on_one_thread()),
         memory_(device_.map(layout_.arena_bytes())) {}
 
-  static Graph linear() {
+  static Graph linear(const Shape& shape) {
     Graph graph("one");
-    const TensorId x = graph.add_tensor({"x", {1, kIn}, DType::bf16, Role::input});
-    const TensorId w = graph.add_tensor({"w.weight", {kOut, kIn}, DType::bf16, Role::frozen_weight});
+    const TensorId x = graph.add_tensor({"x", {1, shape[1]}, DType::bf16, Role::input});
+    const TensorId w = graph.add_tensor({"w.weight", shape, DType::bf16, Role::frozen_weight});
     Op op;
     op.kind = OpKind::linear;
     op.inputs = {x, w};
@@ -183,9 +199,10 @@ TEST(QuantisedWeights, the_way_a_folder_is_quantised_is_read_or_refused_by_its_k
   EXPECT_TRUE(stored("{" + llama + R"("quantization_config": {"load_in_4bit": true,
                          "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": true}})")
                   ->nested);
+  EXPECT_EQ(stored("{" + llama + R"("quantization_config": {"load_in_8bit": true}})")->format,
+            WeightFormat::int8);
   for (const auto& [config, reason] : std::vector<std::pair<std::string, std::string>>{
            {R"({"quantization_config": {"quant_method": "gptq"}})", "quant_method 'gptq'"},
-           {R"({"quantization_config": {"load_in_8bit": true}})", "--set model=FOLDER --method qlora"},
            {R"({"quantization_config": {"load_in_4bit": false}})", "only load_in_4bit"},
            {R"({"quantization_config": {"load_in_4bit": true}})", "bnb_4bit_quant_type 'fp4'"}})
     EXPECT_THAT(message_of<UsageError>([&] { stored(config); }), HasSubstr(reason));
@@ -248,12 +265,148 @@ TEST(QuantisedWeights, a_row_of_whole_values_is_filled_from_four_bits) {
     const auto memory = device.map(layout.arena_bytes());
     const PersistentState state(layout, memory->data());
     std::vector<std::byte> staging(1000);  // pieces that begin and end within blocks
-    load_from_nf4(state, *state.find("w.weight"), ModelFolder::open(kGolden, stem_of(nested)), "w.weight",
-                  staging);
+    const ModelFolder model = ModelFolder::open(kGolden, stem_of(nested));
+    StoredNf4 stored(model, "w.weight", {kOut, kIn});
+    load_from_quantised(state, *state.find("w.weight"), stored, staging);
     const auto bytes = state.bytes(*state.find("w.weight"));
     EXPECT_EQ((std::vector<std::byte>(bytes.begin(), bytes.end())),
               golden(std::string(stem_of(nested)) + "_dequantized", "w.weight"));
   }
+}
+
+// --- 8 bits ----------------------------------------------------------------------------------------------
+
+const QuantiseOptions kInt8 = {.format = WeightFormat::int8};
+
+// Rows that shares of ranks, and pieces of the staging, are cut within.
+constexpr int64_t kRows = 45, kWidth = 203;
+
+std::vector<float> some_values() {
+  std::vector<float> values(static_cast<size_t>(kRows * kWidth));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = std::sin(static_cast<float>(i)) * static_cast<float>(1 + i / kWidth);
+  return values;
+}
+
+// As bitsandbytes makes them of a weight in f16, step by step.
+struct Stored {
+  std::vector<int8_t> codes;
+  std::vector<float> absmax = std::vector<float>(kRows);
+};
+Stored stored_by_formula() {
+  Stored stored;
+  const std::vector<float> values = some_values();
+  const auto half = [&](size_t i) { return f32_from_f16(f16_from_f32(values[i])); };
+  for (size_t row = 0; row < kRows; ++row) {
+    for (size_t i = row * kWidth; i < (row + 1) * kWidth; ++i)
+      stored.absmax[row] = std::max(stored.absmax[row], std::fabs(half(i)));
+    for (size_t i = row * kWidth; i < (row + 1) * kWidth; ++i)
+      stored.codes.push_back(static_cast<int8_t>(std::nearbyint(half(i) * (127.0F / stored.absmax[row]))));
+  }
+  return stored;
+}
+
+void write_plain(const fs::path& folder) {
+  SafetensorsWriter writer(folder / "plain.safetensors", {{"w.weight", DType::f32, {kRows, kWidth}}}, {});
+  const std::vector<float> values = some_values();
+  writer.write("w.weight", std::as_bytes(std::span(values)));
+  writer.finish();
+}
+
+void write_int8(const fs::path& folder, uint8_t format = 0) {
+  const Stored stored = stored_by_formula();
+  SafetensorsWriter writer(folder / "int8.safetensors",
+                           {{"w.weight", DType::i8, {kRows, kWidth}},
+                            {"w.SCB", DType::f32, {kRows}},
+                            {"w.weight_format", DType::u8, {}}},
+                           {});
+  for (const TensorSpec& spec : writer.tensors())
+    writer.write(spec.name, spec.name == "w.weight" ? std::as_bytes(std::span(stored.codes))
+                            : spec.name == "w.SCB"  ? std::as_bytes(std::span(stored.absmax))
+                                                    : std::as_bytes(std::span(&format, 1)));
+  writer.finish();
+}
+
+template <class T>
+std::vector<std::byte> bytes_of(const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(Int8Weights, of_plain_folders_and_of_bitsandbytes_have_its_codes_and_scales) {
+  const TestFolder folder;
+  write_plain(folder.path());
+  write_int8(folder.path());
+  const Stored expected = stored_by_formula();
+  for (const char* stem : {"plain", "int8"}) {
+    OneWeight weight(kInt8, {kRows, kWidth});
+    weight.load(folder.path(), stem);
+    EXPECT_EQ(weight.bytes("w.weight"), bytes_of(expected.codes)) << stem;
+    EXPECT_EQ(weight.bytes("w.SCB"), bytes_of(expected.absmax)) << stem;
+  }
+}
+
+TEST(Int8Weights, are_dequantised_to_the_same_values_wherever_that_is_done) {
+  const TestFolder folder;
+  write_plain(folder.path());
+  write_int8(folder.path());
+  OneWeight weight(kInt8, {kRows, kWidth});
+  weight.load(folder.path(), "plain");
+  const std::vector<float> values = weight.values();
+  ASSERT_EQ(std::ssize(values), kRows * kWidth);
+  std::vector<uint16_t> rounded;
+  for (const float value : values) rounded.push_back(bf16_from_f32(value));
+  EXPECT_EQ(weight.dequantised(), bytes_of(rounded));
+  // A folder in 8 bits, from within a row on.
+  const ModelFolder model = ModelFolder::open(folder.path(), "int8");
+  StoredInt8 stored(model, "w.weight", {kRows, kWidth});
+  std::vector<float> part(300);
+  stored.read(150, part);
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), values.begin() + 150));
+  // There and back, of plain ones.
+  std::vector<float> whole = some_values();
+  Int8RoundTrip("w.weight", kWidth, DType::f32).apply(0, whole);
+  EXPECT_EQ(whole, values);
+}
+
+TEST(Int8Weights, that_ranks_read_by_shares_have_the_bits_of_one) {
+  const TestFolder folder;
+  write_plain(folder.path());
+  write_int8(folder.path());
+  for (const std::string stem : {"plain", "int8"}) {
+    OneWeight alone(kInt8, {kRows, kWidth});
+    alone.load(folder.path(), stem);
+    const int64_t weight_bytes = ModelFolder::open(folder.path(), stem).find("w.weight").entry->bytes;
+    run_as_threads(3, [&](Group& group) {
+      RunRanks ranks(group);
+      OrderedSum sum(group);
+      RankReader reader(ranks, sum);
+      OneWeight weight(kInt8, {kRows, kWidth});
+      weight.load(folder.path(), stem, &reader);
+      for (const TableRow& row : weight.state().rows())
+        EXPECT_EQ(weight.bytes(row.name), alone.bytes(row.name)) << row.name;
+      EXPECT_LT(reader.read_bytes(), weight_bytes / 2);
+    });
+  }
+}
+
+TEST(Int8Weights, with_rows_in_another_order_are_refused) {
+  const TestFolder folder;
+  write_int8(folder.path(), 1);
+  OneWeight weight(kInt8, {kRows, kWidth});
+  EXPECT_THAT(message_of<UsageError>([&] { weight.load(folder.path(), "int8"); }),
+              HasSubstr("w.weight_format: 1 is an order of rows that is not supported"));
+}
+
+TEST(Int8Weights, a_value_that_f16_does_not_hold_is_refused_with_its_row) {
+  OneWeight weight(kInt8, {kRows, kWidth});
+  std::vector<float> chunk(1024);
+  const auto read = [](int64_t first, std::span<float> to) {
+    for (size_t i = 0; i < to.size(); ++i)
+      to[i] = first + static_cast<int64_t>(i) == 20 * kWidth + 3 ? 70000.0F : 0.1F;
+  };
+  EXPECT_THAT(message_of<DamagedError>([&] { quantise_values(weight.state(), weight.rows(), chunk, read); }),
+              HasSubstr("w.weight: row 20 holds a value that is not finite, or beyond the 65,504 of f16"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "prepare/resolved.h"
 
 #include "base/error.h"
+#include "base/format.h"
 #include "models/family.h"
 #include "prepare/task_setup.h"
 #include "weights/quantised_weights.h"
@@ -28,16 +29,32 @@ Resolved resolve_as(const Resolved& resolved, Recipe recipe) {
   return other;
 }
 
-QuantiseOptions nf4_of(const Resolved& resolved) {
+namespace {
+
+// A folder that is quantised is read as it is.
+void require_stored(const Recipe& recipe, const QuantiseOptions& stored) {
+  if (recipe.init != Init::weights) return;
+  const int bits = bits_of(stored.format);
+  if (recipe.method.type != MethodType::qlora)
+    throw UsageError(formatted(
+        "{}: holds its weights in {} bits (bitsandbytes), which only method.type: qlora reads{}",
+        recipe.model, bits, bits == 8 ? ", with method.bits: 8 (--method qlora --set method.bits=8)" : ""));
+  if (bits != recipe.method.bits)
+    throw UsageError(
+        formatted("{}: holds its weights in {} bits (bitsandbytes); say method.bits: {} (--set "
+                  "method.bits={}), or name the 16-bit model that they were made from",
+                  recipe.model, bits, bits, bits));
+}
+
+}  // namespace
+
+QuantiseOptions quantisation_of(const Resolved& resolved) {
   const Recipe& recipe = resolved.recipe;
   const std::filesystem::path& base = resolved.paths.base;
   const auto stored =
       stored_quantisation(base, resolved.files->config(base), [&] { return resolved.files->spec(base); });
-  const bool qlora = recipe.method.type == MethodType::qlora;
-  if (stored && !qlora && recipe.init == Init::weights)
-    throw UsageError(recipe.model +
-                     ": holds its weights in 4 bits (bitsandbytes), which only method.type: qlora reads");
-  QuantiseOptions options = stored ? *stored : QuantiseOptions{recipe.method.double_quant};
+  if (stored) require_stored(recipe, *stored);
+  QuantiseOptions options = stored ? *stored : quantisation_of(recipe);
   if (recipe.method.unquantised)
     options.kept = *recipe.method.unquantised;
   else if (!stored)

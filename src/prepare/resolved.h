@@ -44,9 +44,9 @@ Resolved resolve(Recipe recipe, const ModelPaths& paths, std::shared_ptr<ModelFi
 // Another recipe of the same command, with the paths that it names: files that were read are not opened again.
 Resolved resolve_as(const Resolved& resolved, Recipe recipe);
 
-// The quantisation of the base model with qlora: as it is stored where it is stored in 4 bits, else as the
-// recipe gives it; method.unquantised counts in both cases. Throws UsageError where it is stored in 4 bits
-// and the method is another.
-QuantiseOptions nf4_of(const Resolved& resolved);
+// The quantisation of the base model with qlora: as it is stored where it is stored so, else as the recipe gives
+// it; method.unquantised counts in both cases. Throws UsageError where it is stored in other bits than the
+// recipe says.
+QuantiseOptions quantisation_of(const Resolved& resolved);
 
 }  // namespace plimsoll

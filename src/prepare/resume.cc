@@ -60,7 +60,7 @@ Recipe as_begun(const Resolved& resolved, bool resumes) {
   // LoRA may become QLoRA where memory.allow names it.
   if (recipe.method.type == MethodType::full || recipe.method.unquantised) return recipe;
   if (!checkpoint) {
-    recipe.method.unquantised = nf4_of(resolve_as(resolved, recipe)).kept;
+    recipe.method.unquantised = quantisation_of(resolve_as(resolved, recipe)).kept;
     return recipe;
   }
   const std::optional<Recipe> before = saved_recipe(*checkpoint);

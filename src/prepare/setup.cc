@@ -62,10 +62,10 @@ LoraOptions lora_of(const Recipe::Method& method) {
 void refuse_start(const Experiment& experiment, const Recipe& recipe) {
   if (!experiment.lora || experiment.lora_options.start == AdapterStart::lora) return;
   const std::string where = "method.init: " + recipe.method.init;
-  if (experiment.nf4)
+  if (experiment.quantised)
     throw UsageError(
         where +
-        " takes a part out of the weights, which 4 bits hold no longer exactly; say method.type: lora");
+        " takes a part out of the weights, which 4 or 8 bits hold no longer exactly; say method.type: lora");
   if (experiment.lora_options.dora)
     throw UsageError(
         where + " beside method.dora cannot be saved as an adapter of the model as it is; say one of them");
@@ -132,8 +132,8 @@ Experiment read_experiment(const Resolved& resolved) {
   experiment.task = resolved.task;
   require_goal(recipe, experiment.task);
   experiment.lora = recipe.method.type != MethodType::full;
-  experiment.nf4 = recipe.method.type == MethodType::qlora;
-  experiment.nf4_options = nf4_of(resolved);
+  experiment.quantised = recipe.method.type == MethodType::qlora;
+  experiment.quantisation = quantisation_of(resolved);
   if (experiment.lora) {
     experiment.lora_options = lora_of(recipe.method);
     if (recipe.adapter)

@@ -83,7 +83,7 @@ bool applies_to_task(const Option& option, const Recipe& recipe) {
 
 bool applies(const Option& option, const Recipe& recipe) {
   return applies_to_optimizer(option, recipe) && applies_to_task(option, recipe) &&
-         recipe.method.type >= option.method;
+         recipe.method.type >= option.method && (!option.four_bits || recipe.method.bits == 4);
 }
 
 std::string to_yaml(const Json& value) {

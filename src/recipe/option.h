@@ -29,6 +29,7 @@ struct Option {
   bool required = false;  // a recipe without it means nothing
   // The first of full, lora, qlora for which the key has a meaning; with those before it the key is an error.
   MethodType method = MethodType::full;
+  bool four_bits = false;         // means something to a base in 4 bits alone
   std::optional<Task> task = {};  // the only one that the key means something to
   // With optimizers that do not use it the key is an error; nullptr: all use the key.
   bool OptimizerTraits::*optimizer_uses = nullptr;

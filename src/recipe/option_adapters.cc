@@ -109,13 +109,24 @@ Option method_modules_to_save() {
       [](const std::vector<std::string>& names) { return names.empty() ? Json(nullptr) : Json(names); });
 }
 
+Option method_bits() {
+  return make(
+      "method.bits", [](auto& recipe) -> auto& { return recipe.method.bits; }, "4 or 8",
+      "QLoRA: bits of the base's weights: 4 (NF4) or 8 (int8), each as bitsandbytes stores them",
+      [](const Node& node, Folder) -> std::optional<int64_t> {
+        const auto bits = read_integer(node, {4, 8});
+        return bits == 4 || bits == 8 ? bits : std::nullopt;
+      },
+      [](int64_t bits) { return Json(bits); });
+}
+
 Option method_unquantised() {
   using Names = std::optional<std::vector<std::string>>;
   return make(
       "method.unquantised", [](auto& recipe) -> auto& { return recipe.method.unquantised; },
       "auto, none, or a list of names such as [down_proj, layers.0.self_attn.q_proj]",
-      "QLoRA: modules that stay in 16 or 32 bits, by ends of their names; auto: those that a 4-bit folder "
-      "keeps so, and T5's wo, as in transformers",
+      "QLoRA: modules that stay in 16 or 32 bits, by ends of their names; auto: those that a "
+      "quantised folder keeps so, and T5's wo, as in transformers",
       [](const Node& node, Folder) -> std::optional<Names> {
         if (node.is_word("auto")) return Names();
         if (node.is_word("none")) return Names(std::in_place);

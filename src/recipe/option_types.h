@@ -140,6 +140,7 @@ Option method_alpha_pattern();
 Option method_layers();
 Option method_layers_pattern();
 Option method_modules_to_save();
+Option method_bits();
 Option method_unquantised();
 Option method_freeze();
 Option method_init();

@@ -33,6 +33,10 @@ Option qlora(Option option) {
   option.method = MethodType::qlora;
   return experiment(std::move(option));
 }
+Option four_bits(Option option) {
+  option.four_bits = true;
+  return qlora(std::move(option));
+}
 Option of_optimizers(bool OptimizerTraits::*uses, Option option) {
   option.optimizer_uses = uses;
   return experiment(std::move(option));
@@ -332,7 +336,7 @@ std::vector<Option> method_options() {
           "method.type", FIELD(method.type),
           {{"full", MethodType::full}, {"lora", MethodType::lora}, {"qlora", MethodType::qlora}},
           "full: train all weights; lora: train adapters, the base frozen; qlora: the same with a base in 4 "
-          "bits (NF4)")),
+          "bits (NF4) or 8 (method.bits)")),
       experiment(method_freeze()),
       lora(integer("method.r", FIELD(method.r), {1, 8192}, "LoRA: rank of the adapters")),
       lora(number("method.alpha", FIELD(method.alpha), {0, 1e6},
@@ -351,8 +355,9 @@ std::vector<Option> method_options() {
       lora(boolean("method.dora", FIELD(method.dora),
                    "DoRA: train magnitude and direction of weights separately")),
       lora(method_init()),
-      qlora(boolean("method.double_quant", FIELD(method.double_quant),
-                    "QLoRA: double quantisation: the scales of 4-bit weights are kept in 8 bits")),
+      qlora(method_bits()),
+      four_bits(boolean("method.double_quant", FIELD(method.double_quant),
+                        "QLoRA: double quantisation: the scales of 4-bit weights are kept in 8 bits")),
       qlora(method_unquantised()),
       experiment(number("method.neftune_alpha", FIELD(method.neftune_alpha), {0, 1e4},
                         "NEFTune: noise on embeddings in training, at most alpha / sqrt(length x width); 0: "

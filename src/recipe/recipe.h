@@ -177,6 +177,7 @@ struct Recipe {
     double loraplus_ratio = 1.0;
     bool dora = false;
     std::string init = "lora";  // or pissa, pissa_niter_N, olora
+    int64_t bits = 4;           // of a quantised base: 4 (NF4) or 8 (int8)
     bool double_quant = true;
     // Modules that stay in 16 or 32 bits, by the ends of their names; none: those that transformers leaves.
     std::optional<std::vector<std::string>> unquantised;

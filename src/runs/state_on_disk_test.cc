@@ -26,13 +26,15 @@ struct DiskCase {
   bool lora;
   bool nf4;
   TrainPrecision precision;
+  bool int8 = false;
 };
 
 Experiment disk_experiment_of(const DiskCase& c) {
   Experiment experiment;
   experiment.model = test_spec({.family = "qwen2", .hidden = 64, .mlp = 96, .vocab = 300});
   experiment.lora = c.lora;
-  experiment.nf4 = c.nf4;
+  experiment.quantised = c.nf4 || c.int8;
+  if (c.int8) experiment.quantisation.format = WeightFormat::int8;
   experiment.lora_options = {.r = 4, .alpha = 8};
   experiment.precision = c.precision;
   experiment.effective_batch = 1;
@@ -156,7 +158,8 @@ INSTANTIATE_TEST_SUITE_P(
                     DiskCase{
                         "full_bf16_master", false, false, {DType::bf16, DType::f32, DType::f32, true, false}},
                     DiskCase{"lora_bf16", true, false, {DType::bf16, DType::f32, DType::f32, false, true}},
-                    DiskCase{"qlora", true, true, {DType::bf16, DType::f32, DType::f32, false, true}}),
+                    DiskCase{"qlora", true, true, {DType::bf16, DType::f32, DType::f32, false, true}},
+                    DiskCase{"int8", true, false, {DType::bf16, DType::f32, DType::f32, false, true}, true}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // One row of 76,800 bytes through 16 KiB, in pieces that end anywhere.

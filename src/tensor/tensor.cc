@@ -9,15 +9,16 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 9> kNames = {{{DType::f64, "f64"},
-                                                                       {DType::f32, "f32"},
-                                                                       {DType::bf16, "bf16"},
-                                                                       {DType::f16, "f16"},
-                                                                       {DType::i64, "i64"},
-                                                                       {DType::i32, "i32"},
-                                                                       {DType::i16, "i16"},
-                                                                       {DType::u8, "u8"},
-                                                                       {DType::boolean, "bool"}}};
+constexpr std::array<std::pair<DType, std::string_view>, 10> kNames = {{{DType::f64, "f64"},
+                                                                        {DType::f32, "f32"},
+                                                                        {DType::bf16, "bf16"},
+                                                                        {DType::f16, "f16"},
+                                                                        {DType::i64, "i64"},
+                                                                        {DType::i32, "i32"},
+                                                                        {DType::i16, "i16"},
+                                                                        {DType::i8, "i8"},
+                                                                        {DType::u8, "u8"},
+                                                                        {DType::boolean, "bool"}}};
 
 }  // namespace
 
@@ -33,6 +34,7 @@ int64_t size_of(DType dtype) {
     case DType::f16:
     case DType::i16:
       return 2;
+    case DType::i8:
     case DType::u8:
     case DType::boolean:
       return 1;

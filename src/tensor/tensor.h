@@ -12,7 +12,7 @@
 
 namespace plimsoll {
 
-enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, i16, u8, boolean };
+enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, i16, u8, boolean, i8 };
 
 // Bytes of one element.
 int64_t size_of(DType dtype);

@@ -21,7 +21,7 @@ TEST(Shape, refuses_sizes_beyond_63_bits) {
 
 TEST(DType, names_survive_print_and_parse) {
   for (const DType dtype :
-       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::i8, DType::u8})
     EXPECT_EQ(parse_dtype(to_string(dtype)), dtype);
   EXPECT_THROW(parse_dtype("float"), UsageError);
 }

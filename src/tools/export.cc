@@ -54,12 +54,12 @@ class Exporter {
     options_.chat_template = "auto";
     require_choices();
     out_ = require_new(options.target, read_folders());
-    if (const auto nf4 = paths_.adapter ? quantisation_of(paths_, options_.sources) : std::nullopt)
-      trained_ = TrainedBase{*nf4, trained_type(paths_, options_.sources)};
-    stores_nf4_ = read_config(paths_.base).contains("quantization_config");
-    if (stores_nf4_ && options_.into == MergeInto::base)
+    if (const auto quantisation = paths_.adapter ? quantisation_of(paths_, options_.sources) : std::nullopt)
+      trained_ = TrainedBase{*quantisation, trained_type(paths_, options_.sources)};
+    stores_quantised_ = read_config(paths_.base).contains("quantization_config");
+    if (stores_quantised_ && options_.into == MergeInto::base)
       throw UsageError(
-          formatted("{}: stores its weights in 4 bits, and has no others that --into base could mean",
+          formatted("{}: stores its weights quantised, and has no others that --into base could mean",
                     paths_.base.string()));
     if (!options_.precision) options_.precision = trained_type(paths_, options_.sources);
     const auto recipe = recipe_of_run(options_.folder, options_.sources);
@@ -101,7 +101,8 @@ class Exporter {
  private:
   // Only other weights than the base's own differ from them.
   [[nodiscard]] bool over_plain_base() const {
-    return trained_ && !stores_nf4_ && (options_.to == ExportTo::vllm || options_.into == MergeInto::base);
+    return trained_ && !stores_quantised_ &&
+           (options_.to == ExportTo::vllm || options_.into == MergeInto::base);
   }
   [[nodiscard]] bool serves_adapter() const { return options_.to == ExportTo::vllm && paths_.adapter; }
   [[nodiscard]] bool merges() const { return paths_.adapter && !serves_adapter(); }
@@ -152,8 +153,8 @@ class Exporter {
   // Merged weights and the file that is made of them are there at once.
   void require_room() const {
     int64_t bytes =
-        is_gguf(options_.to) && !stores_nf4_ ? gguf_file_bytes({paths_.base, {}, options_.kind}) : 0;
-    if (stores_nf4_ && !serves_adapter())
+        is_gguf(options_.to) && !stores_quantised_ ? gguf_file_bytes({paths_.base, {}, options_.kind}) : 0;
+    if (stores_quantised_ && !serves_adapter())
       bytes = 8 * ModelFolder::open(paths_.base).bytes();  // in 16 bits, twice
     else if (serves_adapter())
       bytes += ModelFolder::open(*paths_.adapter, "adapter_model").bytes();
@@ -282,7 +283,8 @@ class Exporter {
     const double tolerance = options_.tolerance.value_or(usual_tolerance(kind, *options_.precision));
     LossResult reference = trained;
     if (over_plain_base()) {
-      result_.over_nf4 = trained.loss;
+      result_.over_quantised = trained.loss;
+      result_.format = trained_->quantisation.format;
       reference = over_base(stage).loss;
     }
     result_.check = compare_losses(reference, losses_of(made).loss, tolerance, out_.string());
@@ -343,7 +345,7 @@ class Exporter {
                                    {"mean_difference", check.difference},
                                    {"largest_difference_of_a_row", check.largest},
                                    {"tolerance", check.tolerance}};
-    if (result_.over_nf4) json["loss_of_run_over_nf4"] = *result_.over_nf4;
+    if (result_.over_quantised) json[over_key(result_)] = *result_.over_quantised;
     return json.dump(2) + "\n";
   }
 
@@ -381,7 +383,7 @@ class Exporter {
   ModelPaths paths_;
   fs::path out_, model_;                // model_: what a GGUF is made of
   std::optional<TrainedBase> trained_;  // of a QLoRA run
-  bool stores_nf4_ = false;             // the base's folder has weights in 4 bits
+  bool stores_quantised_ = false;       // the base's folder has quantised weights
   std::optional<int64_t> context_;
   std::optional<int32_t> turn_end_;  // that a merged folder names in addition
   bool is_run_ = false;
@@ -390,6 +392,10 @@ class Exporter {
 };
 
 }  // namespace
+
+std::string over_key(const ExportResult& result) {
+  return formatted("loss_of_run_over_{}", to_string(result.format));
+}
 
 ExportResult export_run(const ExportOptions& options) { return Exporter(options).run(); }
 

@@ -218,7 +218,7 @@ TEST_F(Exported, of_a_base_that_is_stored_in_four_bits_has_whole_weights) {
   const ExportResult result = export_run(options(ExportTo::merged));
   EXPECT_LT(result.check.difference, 1e-4);
   EXPECT_GT(std::abs(result.check.run - before), 1e-3);  // 4 bits are another model
-  EXPECT_FALSE(result.over_nf4.has_value());
+  EXPECT_FALSE(result.over_quantised.has_value());
   const ModelFolder made = ModelFolder::open(folder_.path() / "out");
   EXPECT_EQ(made.find("model.layers.0.mlp.up_proj.weight").entry->dtype, DType::f32);
   EXPECT_FALSE(made.contains("model.layers.0.mlp.up_proj.weight.absmax"));

@@ -247,7 +247,7 @@ void answer(const std::vector<Ids>& prompts, const Recipe& recipe, const Experim
   request.compute = experiment.precision.compute;
   request.context = static_cast<int64_t>(longest) + options.max_new_tokens;
   if (experiment.lora) request.lora = experiment.lora_options;
-  if (experiment.nf4) request.nf4 = experiment.nf4_options;
+  if (experiment.quantised) request.quantisation = experiment.quantisation;
   Generator generator(plan_generation(std::move(request), {cpu}));
   load_weights(generator.state(), recipe, experiment, cpu);
   for (size_t i = 0; i < prompts.size(); ++i) {

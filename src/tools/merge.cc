@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <set>
 #include <vector>
 
@@ -19,7 +19,7 @@
 #include "models/family.h"
 #include "models/model.h"
 #include "models/wrapper.h"
-#include "ops/linear/nf4.h"
+#include "ops/linear/int8.h"
 #include "passes/adapter_rules.h"
 #include "passes/embedding_adapter.h"
 #include "prepare/model_paths.h"
@@ -88,8 +88,8 @@ class Merger {
     dora_ = lora.dora;
     result_.base = options.base ? *options.base : named_base();
     const nlohmann::json config = read_config(result_.base);
-    stores_nf4_ = config.contains("quantization_config");
-    if (stores_nf4_ && !options_.trained)
+    stores_quantised_ = config.contains("quantization_config");
+    if (stores_quantised_ && !options_.trained)
       throw UsageError(result_.base.string() +
                        ": is quantised; merging would round it again. Name the 16-bit model with --base");
     base_.emplace(ModelFolder::open(result_.base));
@@ -111,7 +111,7 @@ class Merger {
   MergeResult run() {
     const fs::path out = require_new(options_.out, {options_.adapter, result_.base});
     std::vector<Shard> shards = stored_shards(*base_, options_.dtype);
-    if (stores_nf4_) put_whole(shards);
+    if (stores_quantised_) put_whole(shards);
     const int64_t bytes = shards_bytes(shards);
     require_disk_space(out, bytes + bytes / 100, "the merged model", "choose another folder with --out");
     NewFolder folder(out);
@@ -127,7 +127,7 @@ class Merger {
       fs::copy_file(options_.adapter / kValueHeadFile, folder.path() / kValueHeadFile);
     if (!head_.empty()) describe_scores(folder.path());
     if (parts_head_) part_head(folder.path());
-    if (stores_nf4_) describe_whole(folder.path());
+    if (stores_quantised_) describe_whole(folder.path());
     if (options_.dtype) set_config_dtype(folder.path(), *options_.dtype);
     write_file_atomically(folder.path() / "README.md", merged_card(result_.base, options_.adapter));
     folder.publish();
@@ -274,7 +274,7 @@ class Merger {
     parts_head_ = parts_head_ || (model_.tied_head && saved_.contains(kLmHead));
   }
 
-  // The weights that the run had in 4 bits, adapted or not: as its own program has them.
+  // The weights that the run had quantised, adapted or not: as its own program has them.
   void find_quantised() {
     if (!options_.trained) return;
     const ModelSpec model = read_model({result_.base, options_.adapter}, files_);
@@ -283,35 +283,42 @@ class Merger {
                                       : build_scores(model, least, DType::f32, std::max<int64_t>(outputs_, 1),
                                                      Mode::evaluate, "")
                                             .graph;
-    const Graph in_four_bits = quantise(graph, options_.trained->nf4);
-    for (const Tensor& tensor : in_four_bits.tensors())
-      if (tensor.role == Role::frozen_weight && tensor.dtype == DType::u8 &&
-          tensor.parameter.origin != Origin::derived)
-        quantised_.emplace(tensor.name, Shape{tensor.shape[0], 2 * tensor.shape[1]});
+    const Graph made = quantise(graph, options_.trained->quantisation);
+    // Codes keep the names of their weights, and their numbers.
+    for (size_t i = 0; i < graph.tensors().size(); ++i)
+      if (const Tensor& whole = graph.tensors()[i]; made.tensors()[i].dtype != whole.dtype)
+        quantised_.emplace(whole.name, whole.shape);
   }
 
   // A weight that the base stores in 4 bits is a list of bytes there.
   [[nodiscard]] Shape shape_of(const std::string& weight) const {
     const auto found = quantised_.find(weight);
-    return stores_nf4_ && found != quantised_.end() ? found->second : stored(weight).entry->shape;
+    return stores_quantised_ && found != quantised_.end() ? found->second : stored(weight).entry->shape;
   }
 
   // The weights themselves instead of their codes and scales, in the type of what is not quantised.
   void put_whole(std::vector<Shard>& shards) const {
-    constexpr std::string_view kWeight = ".weight";
     std::optional<DType> whole = options_.dtype;
     for (const Shard& shard : shards)
       for (const TensorSpec& spec : shard.tensors)
         if (!whole && spec.shape.rank() == 2 && can_convert(spec.dtype, DType::f32)) whole = spec.dtype;
     for (Shard& shard : shards) {
       std::erase_if(shard.tensors, [&](const TensorSpec& spec) {
-        const size_t end = spec.name.find(formatted("{}.", kWeight));
-        return end != std::string::npos && quantised_.contains(spec.name.substr(0, end + kWeight.size()));
+        return !quantised_.contains(spec.name) && quantised_.contains(quantised_weight_of(spec.name));
       });
       for (TensorSpec& spec : shard.tensors)
         if (const auto found = quantised_.find(spec.name); found != quantised_.end())
           spec = {spec.name, whole.value_or(DType::f32), found->second, spec.in_file};
     }
+  }
+
+  // The weight that a tensor holds scales or other facts of: named after it in 4 bits, after its module in 8.
+  static std::string quantised_weight_of(const std::string& name) {
+    constexpr std::string_view kWeight = ".weight";
+    const size_t end = name.find(formatted("{}.", kWeight));
+    if (end != std::string::npos) return name.substr(0, end + kWeight.size());
+    const bool is_fact = name.ends_with(kInt8AbsmaxSuffix) || name.ends_with(kInt8FormatSuffix);
+    return is_fact ? name.substr(0, name.rfind('.')) + std::string(kWeight) : "";
   }
 
   static void describe_whole(const fs::path& folder) {
@@ -442,35 +449,33 @@ class Merger {
     result_.bytes += elements * size_of(dtype);
   }
 
-  // Rows at a time, so that no weight is in memory as a whole. `update`: null for a weight that the run had in
-  // 4 bits and did not adapt.
+  // Rows at a time, so that no weight is in memory as a whole. `update`: null for a weight that the run had
+  // quantised and did not adapt.
   void write_merged(SafetensorsWriter& writer, const TensorSpec& spec, const StoredTensor& tensor,
                     const Update* update) {
     const int64_t rows = spec.shape[0], in = spec.shape.last();
     const DType dtype = spec.dtype;
-    const bool in_four_bits = quantised_.contains(spec.name);
-    std::optional<StoredNf4> four_bits;
-    std::optional<Nf4RoundTrip> nf4;
-    if (in_four_bits && stores_nf4_)
-      four_bits.emplace(*base_, spec.name, spec.shape);
-    else if (in_four_bits)
-      nf4.emplace(tensor, options_.trained->nf4.nested, options_.trained->compute, staging_);
-    const int64_t whole_blocks = nf4 ? kNf4Block / std::gcd(in, kNf4Block) : 1;  // rows that end with a block
-    const int64_t block =
-        std::min(rows, std::max<int64_t>(1, kLoadStagingBytes / (in * 4) / whole_blocks) * whole_blocks);
+    std::unique_ptr<StoredCodes> codes;
+    std::unique_ptr<RoundTrip> trip;
+    if (quantised_.contains(spec.name) && stores_quantised_)
+      codes = open_quantised(*base_, spec.name, spec.shape);
+    else if (quantised_.contains(spec.name))
+      trip = round_trip(tensor, options_.trained->quantisation, options_.trained->compute, staging_);
+    const int64_t least = trip ? trip->least_rows(in) : 1;
+    const int64_t block = std::min(rows, std::max<int64_t>(1, kLoadStagingBytes / (in * 4) / least) * least);
     std::vector<float> values(static_cast<size_t>(block * in));
     std::vector<std::byte> rounded(values.size() * static_cast<size_t>(size_of(dtype)));
     for (int64_t row = 0; row < rows; row += block) {
       const auto count = static_cast<size_t>(std::min(block, rows - row) * in);
       const auto part = std::span(values).first(count);
-      if (four_bits) {
-        four_bits->read(row * in, part);
+      if (codes) {
+        codes->read(row * in, part);
         round_to(options_.trained->compute, part);
       } else {
         load_elements(tensor, row * in, std::as_writable_bytes(part), DType::f32, staging_);
       }
       require_finite(tensor, row * in, std::as_bytes(part), DType::f32);
-      if (nf4) nf4->apply(row * in, part);
+      if (trip) trip->apply(row * in, part);
       if (update != nullptr) update->add_to(part, row);
       const auto out = std::span(rounded).first(count * static_cast<size_t>(size_of(dtype)));
       convert(std::as_bytes(part), DType::f32, out, dtype);
@@ -494,9 +499,9 @@ class Merger {
   std::set<std::string> read_;                              // by the model with that head
   int64_t outputs_ = 0;                                     // of the head
   std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model
-  bool parts_head_ = false;  // it was tied to the embedding, and is no longer the same
-  bool stores_nf4_ = false;  // the base's folder has weights in 4 bits
-  std::map<std::string, Shape, std::less<>> quantised_;  // weights that the run had in 4 bits
+  bool parts_head_ = false;        // it was tied to the embedding, and is no longer the same
+  bool stores_quantised_ = false;  // the base's folder has quantised weights
+  std::map<std::string, Shape, std::less<>> quantised_;  // weights that the run had so
   std::map<std::string, bool, std::less<>> modules_;     // whether it is an embedding
   std::vector<std::byte> staging_;
 };

@@ -9,9 +9,9 @@
 
 namespace plimsoll {
 
-// The base as a QLoRA run had it: which weights were in 4 bits, and what it computed in.
+// The base as a QLoRA run had it: which weights were quantised and how, and what it computed in.
 struct TrainedBase {
-  QuantiseOptions nf4;
+  QuantiseOptions quantisation;
   DType compute = DType::f32;
 };
 

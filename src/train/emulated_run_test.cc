@@ -126,6 +126,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"full_bf16_pure", "qwen2", false, kBf16Pure},
                       Case{"masked_words", "modernbert", false, kBf16},
                       Case{"qlora_of_fused_matrices", "phi3", true, kBf16, OptimizerKind::adamw, 64, true},
+                      Case{.name = "qlora_int8_of_fused_matrices",
+                           .family = "phi3",
+                           .lora = true,
+                           .precision = kBf16,
+                           .int8 = true},
                       Case{"adamw8bit", "llama", false, kBf16, OptimizerKind::adamw8bit}),
     [](const auto& info) { return std::string(info.param.name); });
 

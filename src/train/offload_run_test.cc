@@ -105,17 +105,18 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) { return info.pa
 
 INSTANTIATE_TEST_SUITE_P(
     Models, OffloadRun,
-    ::testing::Values(Case{"full_fp32", "qwen2", false, kFp32},
-                      Case{"full_fp32_of_masked_words", "modernbert", false, kFp32},
-                      Case{"lora_fp32", "qwen2", true, kFp32}, Case{"full_bf16", "qwen3", false, kBf16},
-                      Case{"full_bf16_master", "llama", false, kBf16Master},
-                      Case{"full_bf16_pure", "qwen2", false, kBf16Pure},
-                      Case{"lora_bf16", "llama", true, kBf16},
-                      Case{"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true},
-                      Case{"adamw8bit", "llama", false, kBf16, OptimizerKind::adamw8bit},
-                      Case{"lion", "llama", false, kBf16Pure, OptimizerKind::lion},
-                      Case{"sgd", "llama", false, kFp32, OptimizerKind::sgd},
-                      Case{"adafactor", "llama", false, kBf16, OptimizerKind::adafactor}),
+    ::testing::Values(
+        Case{"full_fp32", "qwen2", false, kFp32},
+        Case{"full_fp32_of_masked_words", "modernbert", false, kFp32},
+        Case{"lora_fp32", "qwen2", true, kFp32}, Case{"full_bf16", "qwen3", false, kBf16},
+        Case{"full_bf16_master", "llama", false, kBf16Master},
+        Case{"full_bf16_pure", "qwen2", false, kBf16Pure}, Case{"lora_bf16", "llama", true, kBf16},
+        Case{"qlora", "llama", true, kBf16, OptimizerKind::adamw, 64, true},
+        Case{.name = "qlora_int8", .family = "llama", .lora = true, .precision = kBf16, .int8 = true},
+        Case{"adamw8bit", "llama", false, kBf16, OptimizerKind::adamw8bit},
+        Case{"lion", "llama", false, kBf16Pure, OptimizerKind::lion},
+        Case{"sgd", "llama", false, kFp32, OptimizerKind::sgd},
+        Case{"adafactor", "llama", false, kBf16, OptimizerKind::adafactor}),
     name_of);
 
 // Few cases: each transfer waits for a real disk.

@@ -36,6 +36,7 @@ struct Case {
   bool whole_way = false;  // DoRA, a module saved whole, noise on embeddings, an adapter of another rank
   std::vector<std::string> targets = {};
   int64_t hidden = 32;  // from 64 on 8-bit states have a matrix
+  bool int8 = false;
 };
 
 inline const TrainPrecision kFp32 = {};
@@ -60,12 +61,13 @@ inline Experiment experiment_of(const Case& c, int64_t accumulation, bool clips)
   experiment.lora_options = {.r = 4, .alpha = 8, .dropout = 0.25, .targets = c.targets};
   if (c.whole_way) {
     experiment.lora_options.dora = true;
-    experiment.lora_options.dropout = c.nf4 ? 0.0 : 0.25;
+    experiment.lora_options.dropout = c.nf4 || c.int8 ? 0.0 : 0.25;
     experiment.lora_options.modules_to_save = {"lm_head"};
     experiment.lora_options.rank_pattern = {{"layers\\.1\\..*", 2}};
     experiment.noise = 5.0;
   }
-  experiment.nf4 = c.nf4;
+  experiment.quantised = c.nf4 || c.int8;
+  if (c.int8) experiment.quantisation.format = WeightFormat::int8;
   experiment.precision = c.precision;
   experiment.optimizer.kind = c.optimizer;
   experiment.optimizer.weight_decay = 0.1;

@@ -1,35 +1,34 @@
-// NF4 weights of a state (ops/linear/nf4.h): quantised while they are loaded, or read from a bitsandbytes
-// checkpoint.
+// Quantised weights of a state, in 4 bits (weights/nf4_weights.h) or in 8 (weights/int8_weights.h): whichever a row
+// or a folder holds.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
+#include <variant>
 
-#include "formats/model_folder.h"
 #include "passes/quantise.h"
-#include "weights/weights.h"
+#include "weights/int8_weights.h"
+#include "weights/nf4_weights.h"
 
 namespace plimsoll {
 
-class RankReader;
-
-// The tensors of one quantised weight; the nested ones are null where its scales are f32.
-struct Nf4Rows {
-  const TableRow* codes = nullptr;
-  const TableRow* absmax = nullptr;
-  const TableRow* nested_absmax = nullptr;
-  const TableRow* nested_map = nullptr;
-  const TableRow* nested_offset = nullptr;
-  [[nodiscard]] Shape weight_shape() const { return {codes->whole_shape()[0], 2 * codes->whole_shape()[1]}; }
-};
+using QuantisedRows = std::variant<Nf4Rows, Int8Rows>;
 // None where the row is no quantised weight's codes.
-std::optional<Nf4Rows> find_nf4(const PersistentState& state, const TableRow& row);
+std::optional<QuantisedRows> find_quantised(const PersistentState& state, const TableRow& row);
+Shape weight_shape(const QuantisedRows& rows);
+
+// As the functions of the formats.
+void quantise_values(const PersistentState& state, const QuantisedRows& rows, std::span<float> chunk,
+                     const ReadValues& read);
+void load_quantised(const PersistentState& state, const QuantisedRows& rows, const ModelFolder& model,
+                    std::span<std::byte> staging, RankReader* reader = nullptr);
+void visit_quantised(const PersistentState& state, const QuantisedRows& rows, std::span<std::byte> staging,
+                     const UseValues& use);
 
 // The folder's quantisation: by config.json, and by the headers of its files where it has any (else by
 // llm_int8_skip_modules) which modules are not quantised. Nullopt: not at all. Throws UsageError for ways
@@ -39,73 +38,16 @@ std::optional<QuantiseOptions> stored_quantisation(const std::filesystem::path& 
                                                    const nlohmann::json& config,
                                                    const std::function<ModelSpec()>& model);
 
-// Fills `to` with values of the weight from element `first` on.
-using ReadValues = std::function<void(int64_t first, std::span<float> to)>;
-// Quantises the values that `read` gives, `chunk` at a time. Of codes that ranks divide, this rank keeps its own. Throws
-// DamagedError for one that is not finite.
-void quantise_values(const PersistentState& state, const Nf4Rows& rows, std::span<float> chunk,
-                     const ReadValues& read);
+// Null where the folder, which outlives it, does not hold this weight quantised.
+std::unique_ptr<StoredCodes> open_quantised(const ModelFolder& model, const std::string& weight,
+                                            const Shape& shape);
+// For the weight `stored`, which is plain. NF4 reads it whole once, for its scales; `staging` is all the memory used
+// but for these.
+std::unique_ptr<RoundTrip> round_trip(const StoredTensor& stored, const QuantiseOptions& options,
+                                      DType compute, std::span<std::byte> staging);
 
-// From a folder of either kind: a plain weight is quantised, one that bitsandbytes has quantised is read as
-// it is. `staging` is all the memory used, but for a piece's codes and the weight's scales, in f32 and
-// nested. `reader` (null: none): each of several ranks reads and quantises its share; the bits are those of one.
-void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
-              std::span<std::byte> staging, RankReader* reader = nullptr);
-
-// Passes all values of the weight to `use`, in order, as the forward pass reads them.
-using UseValues = std::function<void(int64_t first, std::span<const float> values)>;
-void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,
-               const UseValues& use);
-
-// The small facts of a quantised weight, which bitsandbytes keeps as JSON in a tensor of bytes.
-struct Nf4State {
-  bool nested = false;
-  float offset = 0;
-};
-
-// A weight that a folder holds in 4 bits, a range of its values at a time.
-class StoredNf4 {
- public:
-  // Throws UsageError for another shape or another format, DamagedError for tensors that do not belong together.
-  StoredNf4(const ModelFolder& model, const std::string& name, const Shape& shape);
-  void read(int64_t first, std::span<float> to);
-
- private:
-  // Reads the scales of blocks from `first` on: one scale of the nested ones at a time, since a piece may
-  // begin within one.
-  void read_scales(int64_t first, int64_t count);
-
-  StoredTensor codes_, absmax_, nested_;
-  Nf4State state_;
-  std::array<float, 256> map_{};
-  std::vector<uint8_t> bytes_;
-  std::vector<float> scales_;
-};
-
-// A plain weight as the forward pass of a QLoRA run reads it: quantised as it is loaded, and back.
-class Nf4RoundTrip {
- public:
-  // Reads the whole weight once, for its scales. `nested`: double quantisation; `compute`: what the run
-  // computes in. `staging` is all the memory used but for the scales.
-  Nf4RoundTrip(const StoredTensor& weight, bool nested, DType compute, std::span<std::byte> staging);
-  // Replaces values of the weight, which begin at `first`, the start of a block.
-  void apply(int64_t first, std::span<float> values);
-
- private:
-  DType compute_;
-  std::vector<float> scales_, found_;
-  std::vector<uint8_t> codes_;
-};
-
-// Rounds values to what a run computes in.
-void round_to(DType compute, std::span<float> values);
-
-// Returns true if the folder holds this weight quantised by bitsandbytes.
-bool stores_nf4(const ModelFolder& model, const std::string& weight);
-
-// Fills a row that holds whole values, a task's head for one, with the values of a weight that the folder
-// holds in 4 bits.
-void load_from_nf4(const PersistentState& state, const TableRow& row, const ModelFolder& model,
-                   const std::string& weight, std::span<std::byte> staging);
+// Fills a row that holds whole values, a task's head for one, with those of a weight that the folder holds quantised.
+void load_from_quantised(const PersistentState& state, const TableRow& row, StoredCodes& stored,
+                         std::span<std::byte> staging);
 
 }  // namespace plimsoll

@@ -154,12 +154,13 @@ void load_one(const PersistentState& state, const TableRow& row, const StoredTen
   });
 }
 
-// Whole values, also of what the folder has in 4 bits.
+// Whole values, also of what the folder has quantised.
 void load_whole(const PersistentState& state, const TableRow& row, const ModelFolder& model,
                 const std::string& name, std::span<std::byte> staging, RankReader* reader) {
-  if (!stores_nf4(model, name)) return load_one(state, row, model.find(name), staging, reader);
+  const auto quantised = open_quantised(model, name, row.whole_shape());
+  if (!quantised) return load_one(state, row, model.find(name), staging, reader);
   load_master_first(state, row, staging,
-                    [&](const TableRow& target) { load_from_nf4(state, target, model, name, staging); });
+                    [&](const TableRow& target) { load_from_quantised(state, target, *quantised, staging); });
 }
 
 void write_kept(const KeptFiles& files, const fs::path& to) {
@@ -356,8 +357,8 @@ void load_base_weights(const PersistentState& state, const fs::path& folder, con
   for (const TableRow* row : rows) {
     const bool may_stay = fresh == FreshHead::stays && row->parameter.origin == Origin::fresh;
     if (may_stay && !model.contains(row->name)) continue;
-    if (const auto nf4 = find_nf4(state, *row)) {
-      load_nf4(state, *nf4, model, staging, reader);
+    if (const auto quantised = find_quantised(state, *row)) {
+      load_quantised(state, *quantised, model, staging, reader);
     } else {
       load_whole(state, *row, model, stored_name(state, model, rows, *row), staging, reader);
     }
@@ -398,9 +399,9 @@ void init_base_weights(const PersistentState& state, const ModelSpec& model, uin
       init_decays(state, *row, seed, staging);
       continue;
     }
-    if (const auto nf4 = find_nf4(state, *row)) {
+    if (const auto quantised = find_quantised(state, *row)) {
       const std::span chunk(reinterpret_cast<float*>(staging.data()), staging.size() / sizeof(float));
-      quantise_values(state, *nf4, chunk, [&](int64_t first, std::span<float> to) {
+      quantise_values(state, *quantised, chunk, [&](int64_t first, std::span<float> to) {
         for (size_t i = 0; i < to.size(); ++i) to[i] = value(first + static_cast<int64_t>(i));
       });
     } else {
@@ -423,7 +424,8 @@ namespace {
 // All values of a weight, in order, a few at a time.
 void visit_values(const PersistentState& state, const TableRow& row, std::span<std::byte> staging,
                   const UseValues& use) {
-  if (const auto nf4 = find_nf4(state, row)) return visit_nf4(state, *nf4, staging, use);
+  if (const auto quantised = find_quantised(state, row))
+    return visit_quantised(state, *quantised, staging, use);
   const int64_t size = size_of(row.dtype);
   state.visit(row, staging, [&](int64_t start, std::span<const std::byte> piece) {
     std::array<float, 1024> values{};
@@ -442,8 +444,8 @@ void init_row_norms(const PersistentState& state, const TableRow& row, std::span
   const TableRow* weight = state.find(row.module + ".weight");
   check_internal(weight != nullptr, "a magnitude without its weight: " + row.name);
   const int64_t rows = row.shape[0];
-  const auto nf4 = find_nf4(state, *weight);
-  const int64_t width = (nf4 ? nf4->weight_shape() : weight->shape)[1];
+  const auto quantised = find_quantised(state, *weight);
+  const int64_t width = (quantised ? weight_shape(*quantised) : weight->shape)[1];
   std::vector<double> squares(static_cast<size_t>(rows));
   visit_values(state, *weight, staging, [&](int64_t first, std::span<const float> values) {
     for (size_t i = 0; i < values.size(); ++i)

@@ -32,7 +32,7 @@ using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 // The treatment of a task's own head that the folder does not have.
 enum class FreshHead : uint8_t { must_be_there, stays };
 // Fills every base weight from the folder, converted through a small staging buffer; masters get the stored
-// precision. Weights that the state holds in NF4 are quantised on the way (weights/quantised_weights.h).
+// precision. Weights that the state holds quantised become so on the way (weights/quantised_weights.h).
 // `reader` (null: none): what several ranks read together, each its share.
 void load_base_weights(const PersistentState& state, const std::filesystem::path& folder,
                        const LoadProgress& progress, FreshHead fresh = FreshHead::must_be_there,

@@ -166,6 +166,7 @@ TEST(GpuOpHarnessBits, kernels_without_sums_give_the_bits_of_the_cpu) {
                                          OpKind::lion,
                                          OpKind::sgd,
                                          OpKind::nf4_dequantize,
+                                         OpKind::int8_dequantize,
                                          OpKind::relu,
                                          OpKind::relu_grad,
                                          OpKind::geglu,

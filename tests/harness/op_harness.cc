@@ -68,6 +68,7 @@ void store(std::byte* at, DType dtype, double x) {
   if (dtype == DType::bf16) return put(kernel_test::from_double<uint16_t>(x));
   if (dtype == DType::f16) return put(f16_from_f32(static_cast<float>(x)));
   if (dtype == DType::u8) return put(static_cast<uint8_t>(x));
+  if (dtype == DType::i8) return put(static_cast<int8_t>(x));
   check_internal(dtype == DType::i32, "harness: an element type without values");
   put(static_cast<int32_t>(x));
 }
@@ -84,6 +85,7 @@ double fetch(const std::byte* at, DType dtype) {
   if (dtype == DType::bf16) return kernel_test::to_double(read<uint16_t>(at));
   if (dtype == DType::f16) return static_cast<double>(f32_from_f16(read<uint16_t>(at)));
   if (dtype == DType::u8) return static_cast<double>(read<uint8_t>(at));
+  if (dtype == DType::i8) return static_cast<double>(read<int8_t>(at));
   return static_cast<double>(read<int32_t>(at));
 }
 

@@ -811,6 +811,13 @@ void ref_nf4_dequantize(const Site& s) {
   }
 }
 
+void ref_int8_dequantize(const Site& s) {
+  using at = operand::int8_dequantize;
+  const size_t width = s.dim(at::codes, 1);
+  for (size_t i = 0; i < s.out(at::weight).size(); ++i)
+    s.out(at::weight)[i] = s.in(at::codes)[i] * s.in(at::absmax)[i / width] / 127.0;
+}
+
 [[noreturn]] void refuse_transfer(const Site& s) {
   throw InternalError("a transfer has no reference: " + print_op(s.graph, s.op));
 }

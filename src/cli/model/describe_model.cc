@@ -128,10 +128,14 @@ Description describe_model(const fs::path& folder, bool tensors) {
     d.add("problem", error.what());
   }
   const auto quantised = config.find("quantization_config");
-  if (quantised != config.end() && quantised->is_object())
+  if (quantised != config.end() && quantised->is_object()) {
+    const auto eight = quantised->find("load_in_8bit");
+    const bool is_int8 = eight != quantised->end() && *eight == true;
     d.add("quantised",
-          formatted("{} {}", text_of(*quantised, "quant_method"), text_of(*quantised, "bnb_4bit_quant_type")),
+          formatted("{} {}", text_of(*quantised, "quant_method"),
+                    is_int8 ? "int8" : text_of(*quantised, "bnb_4bit_quant_type")),
           Json::parse(quantised->dump()));
+  }
   if (has_weights(folder)) {
     const ModelFolder model = ModelFolder::open(folder);
     add_tensors(d, all_of(model), tensors);

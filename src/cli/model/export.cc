@@ -58,16 +58,18 @@ nlohmann::ordered_json json_of(const ExportOptions& options, const ExportResult&
                                  {"device", result.device},
                                  {"notes", result.notes},
                                  {"next", result.next}};
-  if (result.over_nf4) json["loss_of_run_over_nf4"] = *result.over_nf4;
+  if (result.over_quantised) json[over_key(result)] = *result.over_quantised;
   return json;
 }
 
 void print_text(const ExportOptions& options, const ExportResult& result) {
   const LossCheck& check = result.check;
   print(formatted("export  {} · {}\n", printable(options.target.string()), format_bytes(result.bytes)));
-  if (result.over_nf4)
-    print(formatted("base    loss {} over the 4-bit weights that it was trained on, {} over the base's own\n",
-                    format_number("%.6f", *result.over_nf4), format_number("%.6f", check.run)));
+  if (result.over_quantised)
+    print(
+        formatted("base    loss {} over the {}-bit weights that it was trained on, {} over the base's own\n",
+                  format_number("%.6f", *result.over_quantised), bits_of(result.format),
+                  format_number("%.6f", check.run)));
   print(formatted("check   loss {} of the run, {} of the export\n", format_number("%.6f", check.run),
                   format_number("%.6f", check.exported)));
   // The loss of pairs, rewards and classes is a mean over rows, which are counted as tokens.
@@ -119,8 +121,8 @@ void add_export(CLI::App& app, Action& action) {
   command
       ->add_option(
           "--into", arguments->into,
-          "what an adapter is merged into. trained: the weights that it was trained over, of QLoRA those in 4 "
-          "bits; base: the base's own. By default trained")
+          "what an adapter is merged into. trained: the weights that it was trained over, of QLoRA those in 4 or "
+          "8 bits; base: the base's own. By default trained")
       ->check(CLI::IsMember({"trained", "base"}));
   command
       ->add_option("--rows,--data", options.data, "rows to check with; by default the run's evaluation data")

@@ -22,8 +22,8 @@ Graph build_loss(const Experiment& experiment, const BatchShape& shape, int64_t 
 const LoraOptions* lora_of(const Experiment& experiment) {
   return experiment.lora ? &experiment.lora_options : nullptr;
 }
-const QuantiseOptions* nf4_of(const Experiment& experiment) {
-  return experiment.nf4 ? &experiment.nf4_options : nullptr;
+const QuantiseOptions* quantisation_of(const Experiment& experiment) {
+  return experiment.quantised ? &experiment.quantisation : nullptr;
 }
 
 PassContext context_of(const Experiment& experiment, const Variant& variant, const DeviceDescription* device,
@@ -35,7 +35,7 @@ PassContext context_of(const Experiment& experiment, const Variant& variant, con
   context.device = device;
   context.lora = lora_of(experiment);
   context.frozen = experiment.frozen;
-  context.nf4 = nf4_of(experiment);
+  context.quantisation = quantisation_of(experiment);
   context.precision = experiment.lora ? adapter_precision(experiment.precision) : experiment.precision;
   context.optimizer = experiment.optimizer;
   context.sharding = experiment.sharding();
@@ -188,7 +188,7 @@ std::vector<Graph> build_generation_programs(const Experiment& experiment, const
   context.purpose = Purpose::generate;
   context.device = &device;
   context.lora = lora_of(experiment);
-  context.nf4 = nf4_of(experiment);
+  context.quantisation = quantisation_of(experiment);
   // Checks that all that is named is there: each program may lack modules.
   if (context.lora != nullptr)
     add_lora(build_logits(experiment.model, {1, 1, 1, 1, 1}, compute), *context.lora);
@@ -212,7 +212,7 @@ std::vector<Graph> build_inspection_programs(const Experiment& experiment, const
   PassContext context;
   context.device = &device;
   context.lora = lora_of(experiment);
-  context.nf4 = nf4_of(experiment);
+  context.quantisation = quantisation_of(experiment);
   programs.push_back(run_passes(std::move(logits), context));
   return programs;
 }

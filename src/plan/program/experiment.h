@@ -29,8 +29,8 @@ struct Experiment {
   bool lora = false;                     // otherwise every weight trains
   std::vector<std::string> frozen = {};  // but for these
   LoraOptions lora_options;
-  bool nf4 = false;  // frozen weights of the layers in 4 bits, beside LoRA (QLoRA)
-  QuantiseOptions nf4_options;
+  bool quantised = false;  // frozen weights of the layers in 4 or 8 bits, beside LoRA (QLoRA)
+  QuantiseOptions quantisation;
   TrainPrecision precision;
   OptimizerOptions optimizer;
   int64_t effective_batch = 16;  // samples per optimizer step
@@ -56,7 +56,7 @@ struct Experiment {
   // True if the layers of a stack repeat, so that a few of them stand for all.
   [[nodiscard]] bool layers_are_alike() const {
     return !model.delta_net && (!lora || lora_options.blocks_are_alike()) &&
-           (!nf4 || nf4_options.blocks_are_alike()) &&
+           (!quantised || quantisation.blocks_are_alike()) &&
            std::all_of(frozen.begin(), frozen.end(), names_no_layer);
   }
 

@@ -64,7 +64,7 @@ TEST_P(OffloadLayout, is_within_one_percent_of_what_lives_together) {
                                 .tied = c.shape.tied});
   experiment.lora = c.lora;
   experiment.lora_options.r = 16;
-  experiment.nf4 = c.nf4;
+  experiment.quantised = c.nf4;
   experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
   experiment.max_length = c.length;
   experiment.effective_batch = 16;

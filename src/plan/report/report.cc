@@ -72,8 +72,11 @@ std::string method_text(const Experiment& experiment) {
     return "full fine-tuning" +
            (experiment.frozen.empty() ? "" : std::string(", frozen: ") + join(experiment.frozen, " "));
   const LoraOptions& lora = experiment.lora_options;
-  return std::string(experiment.nf4 ? "qlora" : "lora") + (lora.dora ? " with dora r" : " r") +
-         std::to_string(lora.r) +
+  const bool int8 = experiment.quantised && experiment.quantisation.format == WeightFormat::int8;
+  return std::string(int8                   ? "qlora (int8)"
+                     : experiment.quantised ? "qlora"
+                                            : "lora") +
+         (lora.dora ? " with dora r" : " r") + std::to_string(lora.r) +
          (lora.targets.empty() ? ", all linear layers" : ", " + join(lora.targets, " ")) +
          (lora.layers.empty() ? "" : ", some layers") +
          (lora.rank_pattern.empty() ? "" : ", other ranks by pattern") +

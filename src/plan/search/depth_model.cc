@@ -91,7 +91,7 @@ bool KnownModels::is_of(const Experiment& experiment, const DeviceDescription& d
                      copy.processes,
                      experiment.lora ? 1 : 0,
                      experiment.lora ? experiment.lora_options.r : 0,
-                     experiment.nf4 ? 1 : 0,
+                     experiment.quantised ? 1 + static_cast<int64_t>(experiment.quantisation.format) : 0,
                      static_cast<int64_t>(experiment.optimizer.kind),
                      static_cast<int64_t>(experiment.optimizer.shard),
                      device.reaches_host ? 1 : 0,

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "graph/op_kind.h"
 #include "layout/limited_layout.h"
+#include "ops/linear/int8.h"
 #include "passes/keep_frozen.h"
 #include "plan/program/time_model.h"
 #include "plan/search/depth_model.h"
@@ -96,11 +97,17 @@ std::optional<int64_t> most_device_bytes(const PlanRequest& request) {
   return most;
 }
 
+// A quantised weight is its codes and its scales.
+const char* component_of_frozen(const TableRow& row) {
+  const bool derived = row.parameter.origin == Origin::derived;
+  if (row.dtype == DType::i8 || (derived && row.name.ends_with(kInt8AbsmaxSuffix))) return "weights (int8)";
+  return row.dtype == DType::u8 || derived ? "weights (nf4)" : "weights (frozen)";
+}
+
 const char* component_of(const TableRow& row) {
   switch (row.role) {
     case Role::frozen_weight:
-      return row.dtype == DType::u8 || row.parameter.origin == Origin::derived ? "weights (nf4)"
-                                                                               : "weights (frozen)";
+      return component_of_frozen(row);
     case Role::trainable_weight:
       return "weights (trained)";
     case Role::master:

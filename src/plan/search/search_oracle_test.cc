@@ -109,7 +109,7 @@ PlanRequest request_for(const Case& c) {
     experiment.task.preference.reference = Preference::Reference::given;
   if (c.family == Family::t5) experiment.target_length = c.length / 2;
   experiment.lora = c.method == Method::lora || c.method == Method::qlora;
-  experiment.nf4 = c.method == Method::qlora;
+  experiment.quantised = c.method == Method::qlora;
   experiment.precision = {DType::bf16, DType::f32, DType::f32, false, true};
   experiment.optimizer.max_grad_norm = c.method == Method::unclipped ? 0.0 : 1.0;
   experiment.max_length = c.length;

@@ -672,18 +672,40 @@ TEST_F(Dialects, eight_bit_states_go_with_full_bf16) {
   EXPECT_EQ(read.precision.states, DType::f32);
 }
 
-TEST_F(Dialects, a_base_in_8_bits_is_refused_with_what_there_is) {
-  EXPECT_THAT(error_of(kAxolotl + "load_in_8bit: true\n"),
-              HasSubstr("q.yaml --set load_in_8bit=false --set load_in_4bit=true`"));
-  EXPECT_THAT(error_of("model_name_or_path: m\nstage: sft\nquantization_bit: 8\n"),
-              HasSubstr("q.yaml --set quantization_bit=4`"));
-  EXPECT_EQ(
-      recipe("model_name_or_path: m\nstage: sft\nquantization_bit: 8\n", {"quantization_bit=4"}).method.type,
-      MethodType::qlora);
+TEST_F(Dialects, a_base_in_8_bits_is_one_here_with_a_note_on_what_differs) {
+  const std::string factory = "model_name_or_path: m\nstage: sft\n";
+  for (const std::string& text : {kAxolotl + "load_in_8bit: true\n", factory + "quantization_bit: 8\n"}) {
+    const LoadedRecipe read = load(text);
+    EXPECT_EQ(read.recipe.method.type, MethodType::qlora) << text;
+    EXPECT_EQ(read.recipe.method.bits, 8) << text;
+    EXPECT_THAT(read.other_tools.notes.at("8 bits"), HasSubstr("activations are not quantised")) << text;
+  }
+  const Recipe trl =
+      recipe("model_name_or_path: m\ndataset_name: a.jsonl\nuse_peft: true\nload_in_8bit: true\n");
+  EXPECT_EQ(trl.method.bits, 8);
+  EXPECT_EQ(trl.method.type, MethodType::qlora);
+  EXPECT_EQ(recipe(kAxolotl + "load_in_8bit: false\n").method.type, MethodType::lora);
   EXPECT_EQ(error_of(kAxolotl + "load_in_8bit: false\n"), "no error");
-  EXPECT_EQ(
-      recipe(kAxolotl + "load_in_8bit: true\n", {"load_in_8bit=false", "load_in_4bit=true"}).method.type,
-      MethodType::qlora);
+}
+
+TEST_F(Dialects, eight_bits_are_set_to_four_and_to_none) {
+  const std::string factory = "model_name_or_path: m\nstage: sft\n";
+  const Recipe four = recipe(kAxolotl + "load_in_8bit: true\n", {"load_in_8bit=false", "load_in_4bit=true"});
+  EXPECT_EQ(four.method.type, MethodType::qlora);
+  EXPECT_EQ(four.method.bits, 4);
+  EXPECT_EQ(recipe(factory + "quantization_bit: 8\n", {"quantization_bit=4"}).method.bits, 4);
+  EXPECT_EQ(recipe(factory + "quantization_bit: 4\n", {"quantization_bit=8"}).method.bits, 8);
+  EXPECT_EQ(recipe(kAxolotl + "load_in_8bit: true\n", {"load_in_8bit=false"}).method.type, MethodType::lora);
+  EXPECT_EQ(recipe(kAxolotl + "load_in_8bit: true\n", {"method.bits=4"}).method.bits, 4);
+}
+
+TEST_F(Dialects, eight_bits_that_contradict_or_cannot_train_are_refused) {
+  EXPECT_THAT(error_of(kAxolotl + "load_in_8bit: true\nload_in_4bit: true\n"),
+              HasSubstr("load_in_8bit: contradicts 'load_in_4bit: true'; keep one of them"));
+  EXPECT_THAT(error_of("base_model: m\nadapter: qlora\nload_in_8bit: true\n"),
+              HasSubstr("load_in_8bit: contradicts 'adapter: qlora'; keep one of them"));
+  EXPECT_THAT(error_of("base_model: m\nload_in_8bit: true\n"),
+              HasSubstr("8-bit weights cannot train; adapters beside them do (method.type: qlora)"));
 }
 
 TEST_F(Dialects, watchdogs_patience_and_uploads_are_keys_of_ours) {
@@ -761,10 +783,10 @@ TEST_F(Dialects, unknown_keys_that_say_nothing_are_noted) {
 }
 
 TEST_F(Dialects, a_family_that_does_not_exist_is_told_first) {
-  const std::string error = error_of("base_model: google/gemma-7b\nadapter: lora\nload_in_8bit: true\n");
+  const std::string error = error_of("base_model: google/gemma-7b\nadapter: lora\nnobody: {a: 1}\n");
   EXPECT_THAT(error.substr(0, error.find('\n')), HasSubstr("a family that is not supported: gemma"));
   write("m/config.json", R"({"model_type": "falcon"})");
-  const std::string here = error_of(kAxolotl + "load_in_8bit: true\n");
+  const std::string here = error_of(kAxolotl + "nobody: {a: 1}\n");
   EXPECT_THAT(here.substr(0, here.find('\n')), HasSubstr("falcon"));
   EXPECT_EQ(unsupported_family("meta-llama/Llama-3.2-1B"), std::nullopt);
   EXPECT_EQ(unsupported_family("microsoft/phi-2"), "phi");

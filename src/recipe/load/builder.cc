@@ -416,6 +416,8 @@ void RecipeBuilder::check_together(const Recipe& recipe) {
     else if (!applies_to_task(option, recipe) && gave(option.key))
       conflict(option.key, formatted("has no effect with task: {}; remove it, or say task: {}",
                                      to_string(recipe.task), to_string(*option.task)));
+    else if (recipe.method.type >= option.method && !applies(option, recipe) && gave(option.key))
+      conflict(option.key, formatted("has no effect with method.bits: {}; remove it", recipe.method.bits));
     else if (!applies(option, recipe) && gave(option.key))
       conflict(option.key, formatted("has no effect with method.type: {}; remove it, or say method.type: {}",
                                      method_name(recipe.method.type), method_name(option.method)));

@@ -22,36 +22,43 @@ bool rank_says_lora(const Layer& layer) {
   return layer.tool() != Tool::axolotl && (layer.tool() != Tool::trl || !own_script(layer).empty());
 }
 
-// bitsandbytes' 8 bits do not exist here; its 4 bits do, with adapters.
-bool refuse_eight_bits(Layer& layer) {
+// The key that says 8 bits, or nullptr: a flag of its own, or a number where others say 4.
+const Said* eight_bits(Layer& layer) {
   const Said* by_flag = layer.part("@eight_bit");
-  const Said* by_number = is_word(layer.part("@four_bit"), "eight") ? layer.part("@four_bit") : nullptr;
-  const Said* said = is_true(by_flag) ? by_flag : by_number;
-  if (by_flag != nullptr && layer.says({"@eight_bit"}) && !is_true(by_flag))
-    layer.ignore(*by_flag, "off, as here", true);
-  if (said == nullptr || !layer.says({"@eight_bit", "@four_bit"})) return said != nullptr;
-  const std::string sets = said == by_flag ? formatted("--set {}=false --set load_in_4bit=true", said->key)
-                                           : formatted("--set {}=4", said->key);
-  const std::string file = layer.source().has_lines ? quoted(layer.source().name) : "FILE";
-  layer.refuse(
-      *said,
-      formatted("8-bit base weights do not exist here; the same recipe in 4 bits (NF4, which is QLoRA): "
-                "`plimsoll plan {} {}`",
-                file, sets));
-  return true;
+  if (is_true(by_flag)) return by_flag;
+  if (by_flag != nullptr && layer.says({"@eight_bit"})) layer.ignore(*by_flag, "off, as here", true);
+  const Said* by_number = layer.part("@four_bit");
+  return is_word(by_number, "eight") ? by_number : nullptr;
+}
+
+constexpr const char* kEightBitsTopic = "8 bits";
+
+// The bits of a quantised base, where they are not those that stand there.
+void emit_bits(Layer& layer, const Said* eight, const std::vector<const Said*>& from) {
+  if (eight == nullptr) {
+    layer.forget_note(kEightBitsTopic);
+    if (layer.before().method.bits != 4) layer.emit("method.bits", "4", from);
+    return;
+  }
+  layer.emit("method.bits", "8", {eight});
+  layer.note(kEightBitsTopic,
+             "the base's weights are bitsandbytes' in 8 bits, and its activations are not quantised as they "
+             "are there: products are computed in the run's precision, nearer to those of the whole weights");
 }
 
 void combine_method(Layer& layer) {
-  if (refuse_eight_bits(layer)) return;
   const bool has_adapter_keys = layer.emits("method.r") || layer.emits("method.alpha") ||
                                 layer.says({"@targets", "@all_targets", "@attention_targets"});
   const bool is_lora_by_rank = has_adapter_keys && rank_says_lora(layer);
-  if (!layer.says({"@method", "@use_lora", "@four_bit", "@quantize_base"}) && !has_adapter_keys) return;
+  if (!layer.says({"@method", "@use_lora", "@four_bit", "@eight_bit", "@quantize_base"}) && !has_adapter_keys)
+    return;
   const Said* method = layer.part("@method");
   const Said* use_lora = layer.part("@use_lora");
+  const Said* eight = eight_bits(layer);
   const Said* four_bit = layer.part("@four_bit");
   const Said* quantised = layer.part("@quantize_base");
-  const auto from = present({method, use_lora, four_bit, quantised});
+  const bool in_four = is_true(four_bit), is_quantised = in_four || eight != nullptr;
+  const auto from = present({method, use_lora, eight == four_bit ? nullptr : eight, four_bit, quantised});
   if (from.empty()) {  // the rank alone: LoRA is the default, and what the tool's script would do
     if (is_lora_by_rank) layer.emit_default("method.type", "lora");
     return;
@@ -63,7 +70,7 @@ void combine_method(Layer& layer) {
   } else if (method != nullptr)
     type = method->value.text;
   else if (is_true(use_lora) || (use_lora == nullptr && rank_says_lora(layer) &&
-                                 (is_true(four_bit) || is_true(quantised) || has_adapter_keys)))
+                                 (is_quantised || is_true(quantised) || has_adapter_keys)))
     type = "lora";
   // torchtune names DoRA in the builder.
   if (type == "dora" || type == "qdora") {
@@ -73,12 +80,19 @@ void combine_method(Layer& layer) {
   if (type == "lora" && is_true(quantised)) type = "qlora";
   if (method != nullptr && use_lora != nullptr && is_true(use_lora) != (type != "full"))
     return layer.refuse(*use_lora, formatted("contradicts '{}'; keep one of them", method->as_written));
-  if (is_true(four_bit) && type == "full")
-    return layer.refuse(*four_bit,
-                        "4-bit weights cannot train; adapters beside them do (method.type: qlora)");
-  if (type == "qlora" && four_bit != nullptr && !is_true(four_bit))
-    return layer.refuse(*four_bit, formatted("contradicts '{}'; keep one of them", method->as_written));
-  layer.emit("method.type", is_true(four_bit) ? "qlora" : type, from);
+  if (in_four && eight != nullptr)
+    return layer.refuse(*eight, formatted("contradicts '{}'; keep one of them", four_bit->as_written));
+  if (is_quantised && type == "full")
+    return layer.refuse(*(in_four ? four_bit : eight),
+                        formatted("{}-bit weights cannot train; adapters beside them do (method.type: qlora)",
+                                  in_four ? 4 : 8));
+  const Said* const against = eight != nullptr ? eight : four_bit != nullptr && !in_four ? four_bit : nullptr;
+  if (type == "qlora" && against != nullptr)
+    return layer.refuse(*against, formatted("contradicts '{}'; keep one of them",
+                                            (is_true(quantised) ? quantised : method)->as_written));
+  if (is_quantised) type = "qlora";
+  layer.emit("method.type", type, from);
+  if (type == "qlora") emit_bits(layer, eight, from);
 }
 
 // LLaMA-Factory decomposes by 16 iterations by default; -1 is exactly.

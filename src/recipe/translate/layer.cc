@@ -180,7 +180,7 @@ Node Layer::locate(const Node& path) const {
 
 Recipe Layer::with_emitted() const {
   Recipe recipe = before_;
-  for (const std::string_view key : {"method.type", "optimizer.name", "task"}) {
+  for (const std::string_view key : {"method.type", "method.bits", "optimizer.name", "task"}) {
     const Node* node = given(key);
     if (node != nullptr) find_option(key)->set(recipe, *node, source_.folder);
   }

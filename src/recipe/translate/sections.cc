@@ -173,6 +173,7 @@ constexpr std::array kNames = {
     SectionName{SectionKind::lora, "use_lora", "use_lora"},
     SectionName{SectionKind::lora, "enable", "use_lora"},
     SectionName{SectionKind::quantization, "use_4bit", "load_in_4bit"},
+    SectionName{SectionKind::quantization, "use_8bit", "load_in_8bit"},
     SectionName{SectionKind::quantization, "quant_type", "bnb_4bit_quant_type"},
     SectionName{SectionKind::quantization, "compute_dtype", "bnb_4bit_compute_dtype"},
     SectionName{SectionKind::quantization, "double_quant", "bnb_4bit_use_double_quant"},

@@ -963,51 +963,102 @@ TEST(Search, ties_are_decided_by_a_variants_own_memory) {
       }
 }
 
+// Nine layers whose parts move to a disk of that rate, each of them whole.
+PlanRequest request_with_disk(double rate) {
+  PlanRequest request = request_for(9, true);
+  request.workload.experiment.evaluates = false;
+  request.target.targets = {Space::disk};
+  request.target.device.rates.disk_read = request.target.device.rates.disk_write = rate;
+  request.choices.micro_batch = 2;
+  request.choices.loss_chunk = 128;
+  request.choices.in_part = false;
+  request.choices.prefetch = 1;
+  request.choices.tie = 0;
+  return request;
+}
+
+// A variant of a search's space by its estimate.
+struct Estimated {
+  Variant variant;
+  int64_t bytes = 0;
+  double seconds = 0;
+  [[nodiscard]] bool is_mixture() const {
+    const std::vector<RecomputePoint>& layers = variant.recompute.layers;
+    return !layers.empty() && layers.front() != layers.back();
+  }
+};
+
+std::vector<Estimated> estimates_of(const Search& search, const PlanRequest& request) {
+  KnownPrograms known(request.workload.experiment, request.target.device);
+  std::vector<Estimated> all;
+  for (const Variant& variant : search.all()) {
+    const Usage usage = estimate(known, variant);
+    all.push_back({variant, usage.of(Space::device), usage.seconds});
+  }
+  return all;
+}
+
+Candidate as_estimated(const Candidate& candidate) { return candidate; }
+
+constexpr std::array kDiskRates = {5e7, 1e8, 2e8, 4e8, 8e8, 1.6e9, 3.2e9};
+
 // Layers at two points of recomputation may be faster than all of them at either, if activations move: those at one wait for
 // transfers, and those at the other compute. The estimates of every variant of the space say what is the fastest.
 TEST(Search, looks_between_points_that_wait_for_transfers_and_points_that_compute) {
   int between = 0;
-  for (const double rate : {5e7, 1e8, 2e8, 4e8, 8e8, 1.6e9, 3.2e9}) {
-    PlanRequest request = request_for(9, true);
-    request.workload.experiment.evaluates = false;
-    request.target.targets = {Space::disk};
-    request.target.device.rates.disk_read = request.target.device.rates.disk_write = rate;
-    request.choices.micro_batch = 2;
-    request.choices.loss_chunk = 128;
-    request.choices.in_part = false;
-    request.choices.prefetch = 1;
-    request.choices.tie = 0;
+  for (const double rate : kDiskRates) {
+    const PlanRequest request = request_with_disk(rate);
     ASSERT_TRUE(is_deep(request.workload.experiment));
     Search search(request);
-    KnownPrograms known(request.workload.experiment, request.target.device);
-    struct One {
-      Variant variant;
-      int64_t bytes = 0;
-      double seconds = 0;
-    };
-    std::vector<One> all;
-    for (const Variant& variant : search.all()) {
-      const Usage usage = estimate(known, variant);
-      all.push_back({variant, usage.of(Space::device), usage.seconds});
-    }
-    std::ranges::sort(all, {}, &One::bytes);
+    std::vector<Estimated> all = estimates_of(search, request);
+    std::ranges::sort(all, {}, &Estimated::bytes);
     for (size_t place = all.size() / 40; place < all.size(); place += all.size() / 40) {
       Budget budget;
       budget.device_bytes = all[place].bytes;
-      const One* best = &all.front();
-      for (const One& one : all)
+      const Estimated* best = &all.front();
+      for (const Estimated& one : all)
         if (one.bytes <= all[place].bytes && one.seconds < best->seconds) best = &one;
-      const auto found = search.fastest(budget, [](const Candidate& candidate) { return candidate; });
+      const auto found = search.fastest(budget, as_estimated);
       ASSERT_TRUE(found) << rate << ' ' << place;
       EXPECT_LE(found->seconds_per_step, best->seconds * (1 + 1e-9))
           << rate << ' ' << place << ": " << variant_words(request.workload.experiment, found->variant)
           << " instead of " << variant_words(request.workload.experiment, best->variant);
-      const std::vector<RecomputePoint>& layers = best->variant.recompute.layers;
-      const bool is_mixed = !layers.empty() && layers.front() != layers.back();
-      between += is_mixed && best->variant.offload.activations.any() ? 1 : 0;
+      between += best->is_mixture() && best->variant.offload.activations.any() ? 1 : 0;
     }
   }
   EXPECT_GT(between, 0);
+}
+
+// The seconds of a line are bounded by those of neither end: within as many seconds as a mixture takes, it is looked at though
+// its transfers alone take longer at the point that moves more.
+TEST(Search, looks_between_points_of_which_one_moves_for_longer_than_their_mixture_takes) {
+  int decided = 0;
+  for (const double rate : kDiskRates) {
+    PlanRequest request = request_with_disk(rate);
+    request.choices.offload = OffloadParts{.states = false, .gradients = false, .weights = false, .activations = true};
+    Search search(request);
+    const std::vector<Estimated> all = estimates_of(search, request);
+    Budget open;
+    open.device_bytes = kTiB;
+    for (const Estimated& mixture : all) {
+      if (!mixture.is_mixture()) continue;
+      const double seconds = mixture.seconds * (1 + 1e-9);
+      const Estimated* least = &mixture;
+      bool any_whole = false;
+      for (const Estimated& one : all) {
+        if (one.seconds > seconds) continue;
+        if (one.bytes < least->bytes) least = &one;
+        any_whole = any_whole || !one.is_mixture();
+      }
+      decided += any_whole ? 0 : 1;
+      const auto found = search.least_within(open, seconds, as_estimated);
+      ASSERT_TRUE(found) << variant_words(request.workload.experiment, mixture.variant);
+      EXPECT_EQ(found->arena_bytes, least->bytes)
+          << rate << ": " << variant_words(request.workload.experiment, found->variant) << " instead of "
+          << variant_words(request.workload.experiment, least->variant);
+    }
+  }
+  EXPECT_GT(decided, 0);
 }
 
 // Activations that move leave the device where others are made again, so that a program that keeps them says nothing.

@@ -104,7 +104,7 @@ class KnownPrograms {
 
  private:
   MeasuredProgram measured(const Graph& graph, const Variant& variant, Samples samples,
-                           const std::vector<int64_t>& chunks);
+                           const std::vector<int64_t>& chunks, bool bounds = true);
   void count(int64_t ops);
   [[nodiscard]] bool may_relocate(const OffloadChoice& choice, const std::vector<Part>& parts) const;
   std::shared_ptr<const ProgramNeeds> micro_step_of(const Experiment& experiment, const Variant& variant,

@@ -400,6 +400,7 @@ Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) con
     const double seconds = std::max(
         {program.together[chunk].at(blocks), program.compute[chunk].at(blocks), program.io.at(blocks)});
     usage.seconds += program.count * seconds;
+    usage.busy += program.count * std::max(program.compute[chunk].at(blocks), program.io.at(blocks));
     usage.io[i] = program.io.at(blocks);
     usage.disk[i] = program.disk.at(blocks);
     usage.runs[i] = {.runs = program.count,

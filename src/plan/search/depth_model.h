@@ -39,6 +39,7 @@ struct Usage {
   int64_t ops = 0;                      // of all programs
   int64_t disk_traffic = 0;             // bytes read from and written to the disk in an optimizer step
   double seconds = 0;                   // of an optimizer step
+  double busy = 0;                      // the same where no op waits for a transfer
   std::array<ProgramRun, 3> runs;       // of micro-step, evaluation and update, for what launches add
   int64_t graph_bytes = 0;              // of the device, counted in `bytes`: of captured graphs
   std::array<int64_t, 3> persistent{};  // by Space, counted in `bytes`

@@ -207,6 +207,7 @@ class Search {
   int64_t transient_at(Spot spot);
   int64_t least_transient_at(const Spot& spot);
   bool exceeds_by_still(const Spot& spot, const Limits& limits);
+  bool exceeds_by_sooner(const Spot& spot, const Limits& limits);
   // search_blocks.cc
   [[nodiscard]] bool has_shares(const Spot& spot) const;
   [[nodiscard]] Spot level_of_twin(const Spot& spot, RecomputePoint point) const;
@@ -220,6 +221,7 @@ class Search {
                       const Limits& limits);
   bool is_line_beyond(const Spot& line, const Limits& limits);
   bool may_be_at(const Spot& spot, const Limits& limits);
+  bool may_be_by_sums(const Spot& spot, const Limits& limits);
   Base base_between(const Spot& less, const Spot& more);
   bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);
   bool may_be_between_few(const Spot& less, const Limits& limits);

@@ -213,6 +213,7 @@ class Search {
   [[nodiscard]] Spot level_of_twin(const Spot& spot, RecomputePoint point) const;
   const DepthModel& still_model(const Spot& spot, RecomputePoint point);
   const DepthModel* model_of_weights(const Spot& spot);
+  int64_t across_blocks(const Spot& spot);
   Base base_by_blocks(const Spot& spot);
   bool exceeds_beside(const Spot& spot, int64_t transient, const Limits& limits);
   bool exceeds_by_blocks(const Spot& spot, const Limits& limits);
@@ -313,6 +314,7 @@ class Search {
     std::map<std::pair<OffloadTargets, int64_t>, size_t> place_of;  // of a choice
     std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases;
     std::map<std::pair<bool, bool>, OffloadCosts> costs;  // by accumulation, and updates in the backward pass
+    std::map<bool, int64_t> across;                       // BlockShares::across of moved gradients, by accumulation
     std::vector<std::vector<char>>
         no_less_capacity;                            // by capacities: the first is no smaller than the second
     std::optional<std::vector<size_t>> most_moving;  // by the frame's place in its capacity

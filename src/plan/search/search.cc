@@ -363,7 +363,7 @@ void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit)
     if (now_fits && !before_fits)
       if (const int64_t first = farthest(place, before + 1, fits); first != place)
         offer(at(first), limits, visit);
-    if (place < layers_ && !still_exceeds(place, limits)) offer(at(place), limits, visit);
+    if (place < layers_ && now_fits) offer(at(place), limits, visit);  // it is measured
     before = place;
     before_fits = now_fits;
   }
@@ -536,7 +536,8 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
     std::optional<bool> known;
     const auto gains = [&] { return known ? *known : *(known = gains_by_prefetch(spot)); };
     for (const Spot& choice : choices_at(spot))
-      if (may_be_by_sums(choice, limits) && gains() && may_be_at(choice, limits)) offer(choice, limits, visit);
+      if (may_be_by_sums(choice, limits) && gains() && may_be_at(choice, limits))
+        offer(choice, limits, visit);
     if (is_too_slow(frame, spot.rest, limits)) return;
     if (i + 1 == points_.size()) break;
     if (layers_ == 1) continue;

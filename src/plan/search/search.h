@@ -314,7 +314,7 @@ class Search {
     std::map<std::pair<OffloadTargets, int64_t>, size_t> place_of;  // of a choice
     std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases;
     std::map<std::pair<bool, bool>, OffloadCosts> costs;  // by accumulation, and updates in the backward pass
-    std::map<bool, int64_t> across;                       // BlockShares::across of moved gradients, by accumulation
+    std::map<bool, int64_t> across;  // BlockShares::across of moved gradients, by accumulation
     std::vector<std::vector<char>>
         no_less_capacity;                            // by capacities: the first is no smaller than the second
     std::optional<std::vector<size_t>> most_moving;  // by the frame's place in its capacity

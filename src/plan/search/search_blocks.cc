@@ -109,7 +109,8 @@ int64_t Search::across_blocks(const Spot& spot) {
   const Frame& frame = frames_[spot.frame];
   const Capacity& capacity = capacities_[frame.capacity];
   const Space target = frame.variant.offload.gradients.of(0);
-  const bool is_copied = target == Space::disk || (target == Space::host && !request_.target.device.reaches_host);
+  const bool is_copied =
+      target == Space::disk || (target == Space::host && !request_.target.device.reaches_host);
   if (!is_copied) return 0;
   const auto [known, is_new] = known_.across.try_emplace(capacity.plain.accumulation > 1);
   if (!is_new) return known->second;

@@ -1040,9 +1040,9 @@ TEST(Search, ties_are_decided_by_a_variants_own_memory) {
       }
 }
 
-// Nine layers whose parts move to a disk of that rate, each of them whole.
-PlanRequest request_with_disk(double rate) {
-  PlanRequest request = request_for(9, true);
+// Layers whose parts move to a disk of that rate, each of them whole.
+PlanRequest request_with_disk(int64_t layers, double rate) {
+  PlanRequest request = request_for(layers, true);
   request.workload.experiment.evaluates = false;
   request.target.targets = {Space::disk};
   request.target.device.rates.disk_read = request.target.device.rates.disk_write = rate;
@@ -1059,9 +1059,13 @@ struct Estimated {
   Variant variant;
   int64_t bytes = 0;
   double seconds = 0;
+  double moving = 0;  // seconds of transfers by themselves
   [[nodiscard]] bool is_mixture() const {
     const std::vector<RecomputePoint>& layers = variant.recompute.layers;
     return !layers.empty() && layers.front() != layers.back();
+  }
+  [[nodiscard]] RecomputePoint last_point() const {
+    return variant.recompute.layers.empty() ? RecomputePoint::none : variant.recompute.layers.back();
   }
 };
 
@@ -1070,7 +1074,9 @@ std::vector<Estimated> estimates_of(const Search& search, const PlanRequest& req
   std::vector<Estimated> all;
   for (const Variant& variant : search.all()) {
     const Usage usage = estimate(known, variant);
-    all.push_back({variant, usage.of(Space::device), usage.seconds});
+    double moving = 0;
+    for (size_t i = 0; i < usage.runs.size(); ++i) moving += usage.runs[i].runs * usage.io[i];
+    all.push_back({variant, usage.of(Space::device), usage.seconds, moving});
   }
   return all;
 }
@@ -1084,7 +1090,7 @@ constexpr std::array kDiskRates = {5e7, 1e8, 2e8, 4e8, 8e8, 1.6e9, 3.2e9};
 TEST(Search, looks_between_points_that_wait_for_transfers_and_points_that_compute) {
   int between = 0;
   for (const double rate : kDiskRates) {
-    const PlanRequest request = request_with_disk(rate);
+    const PlanRequest request = request_with_disk(9, rate);
     ASSERT_TRUE(is_deep(request.workload.experiment));
     Search search(request);
     std::vector<Estimated> all = estimates_of(search, request);
@@ -1111,7 +1117,7 @@ TEST(Search, looks_between_points_that_wait_for_transfers_and_points_that_comput
 TEST(Search, looks_between_points_of_which_one_moves_for_longer_than_their_mixture_takes) {
   int decided = 0;
   for (const double rate : kDiskRates) {
-    PlanRequest request = request_with_disk(rate);
+    PlanRequest request = request_with_disk(48, rate);
     request.choices.offload =
         OffloadParts{.states = false, .gradients = false, .weights = false, .activations = true};
     Search search(request);
@@ -1122,13 +1128,12 @@ TEST(Search, looks_between_points_of_which_one_moves_for_longer_than_their_mixtu
       if (!mixture.is_mixture()) continue;
       const double seconds = mixture.seconds * (1 + 1e-9);
       const Estimated* least = &mixture;
-      bool any_whole = false;
       for (const Estimated& one : all) {
-        if (one.seconds > seconds) continue;
-        if (one.bytes < least->bytes) least = &one;
-        any_whole = any_whole || !one.is_mixture();
+        if (one.seconds <= seconds && one.bytes < least->bytes) least = &one;
+        const bool is_end = !one.is_mixture() && one.variant.recompute.segment == 1 &&
+                            one.last_point() == mixture.last_point();
+        decided += is_end && one.moving > seconds ? 1 : 0;
       }
-      decided += any_whole ? 0 : 1;
       const auto found = search.least_within(open, seconds, as_estimated);
       ASSERT_TRUE(found) << variant_words(request.workload.experiment, mixture.variant);
       EXPECT_EQ(found->arena_bytes, least->bytes)

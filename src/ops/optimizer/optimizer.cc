@@ -13,7 +13,7 @@ int64_t attr_or(const Op& op, std::string_view name, int64_t otherwise) {
   return op.attrs.contains(name) ? op.attr_int(name) : otherwise;
 }
 
-// Whether ranks may divide what the op works on. Programs are asked by the hundred, and most ops are of layers.
+// Ranks may divide what the op works on. Programs are asked by the hundred, and most ops are of layers.
 bool may_have_piece(const Op& op) {
   return op.stage == Stage::update || is_transfer(op.kind) || op.kind == OpKind::grad_square ||
          op.kind == OpKind::all_gather || op.kind == OpKind::reduce_scatter;

@@ -95,7 +95,7 @@ struct ProgramNeeds {
   // A mixture's transient bytes of the device at ops of two blocks of its first stack: the last of the first ones, which
   // is in the midst of a model, and the very last.
   std::vector<AffineBytes> in_midst, at_end;
-  // Of the device, alive together however much is made again or fetched; 0: unknown.
+  // Bytes of the device, alive together however much is made again or fetched; 0: unknown.
   int64_t floor_bytes = 0;
   AffineBytes ops, tensors;             // numbers of them
   AffineSeconds disk_traffic;           // bytes

@@ -83,7 +83,7 @@ int64_t disk_bytes_of(const Graph& graph, const Op& op);
 // The number of times that an optimizer step runs a program.
 double runs_per_step(const Graph& program, const Variant& variant, const Filling& filling);
 
-// What the seconds of ops depend on of each tensor of a program, for those who ask for all of its ops.
+// Keys of a program's tensors for the seconds of its ops, made once for those who ask for all of them.
 class TensorKeys {
  public:
   explicit TensorKeys(const Graph& graph);

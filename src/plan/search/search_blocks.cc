@@ -104,7 +104,7 @@ const DepthModel* Search::model_of_weights(const Spot& spot) {
   return may_measure(of_weights) ? &model_of(of_weights) : nullptr;
 }
 
-// What gradients that move leave on the device in all of the backward pass; those that stay are persistent.
+// Bytes that gradients that move leave on the device in all of the backward pass; those that stay are persistent.
 int64_t Search::across_blocks(const Spot& spot) {
   const Frame& frame = frames_[spot.frame];
   const Capacity& capacity = capacities_[frame.capacity];

@@ -299,7 +299,7 @@ class OfBlocks {
              "segments of " + std::to_string(segment));
     }
   }
-  // Copies of gradients that move, beside all blocks.
+  // Copies of gradients that move, of no block.
   int64_t across_blocks() {
     const OffloadChoice moved = variant_.offload;
     variant_.offload = {};

@@ -35,6 +35,7 @@ MUTANTS = {
     "a point's seconds above its own": (ORACLE, SEARCH, "  return least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when", "  return 1.2 * least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when"),
     "splits slower than their faster end": ("Search.seconds_of_a_part*", OFFLOAD, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
     "seconds of a line by its slower end": ("Search.looks_between*", OFFLOAD, "    between.io[i] = std::min(one.io[i], other.io[i]);", "    between.io[i] = std::max(one.io[i], other.io[i]);"),
+    "two layers ahead wait as long as one": ("DepthModel.two_layers*", DEPTH, "    usage.busy += program.count * std::max(program.compute[chunk].at(blocks), program.io.at(blocks));", "    usage.busy += program.count * seconds;"),
     # Bounds of bytes.
     "a floor with all that is kept": (ORACLE, OFFLOAD, "base.floor = floor.device - base.persistent[index(Space::device)];", "base.floor = 2 * base.transient.front() + 0 * floor.device;"),
     "a floor of what moves, by its own program": ("Search.leaves_out_no_frame*", SEARCH, "  const bool moves = moves_activations(frame);\n", "  const bool moves = frame > frames_.size();\n"),
@@ -46,6 +47,7 @@ MUTANTS = {
     "what a block two below keeps, twice": ("BlockShares.*", SHARES, "block = std::max<int64_t>(kNoBlock, place - 1);", "block = std::max<int64_t>(kNoBlock, place - 2);"),
     "a line with the most of its first layers": ("BlockShares.*", SHARES, "    amount += block < first_layers - 2 ? more : std::min(more, 0.0);", "    amount += 1.1 * more;"),
     "segments whose last block is repeated too": ("BlockShares.*", SHARES, "i < segment_end(begin, segment, blocks); ++i)", "i <= segment_end(begin, segment, blocks); ++i)"),
+    "gradients beside all blocks that only the first one leaves": ("BlockShares.*", SHARES, "  std::vector<char> before(graph.tensors().size());", "  std::vector<char> before(graph.tensors().size(), 1);"),
     "a tie by the bytes of the whole process": ("Search.ties_are*", OFFLOAD, "  if (limits.of_ties) return variant;", "  if (limits.of_ties) return variant + request_.target.host.total();"),
     "what is too large for the host is so for the device": (f"{ORACLE}:{SEARCHES}", SEARCH, "if (exceeds(DepthModel::Floor{floor->device, 0}, limits)) excluded.on_device.push_back(frame);", "excluded.on_device.push_back(frame);"),
     "no less than what moves less": (ORACLE, SEARCH, "moves_all_of(moves, keeps) && has_no_less_capacity(larger, frame);", "has_no_less_capacity(larger, frame);"),

@@ -81,8 +81,12 @@ std::vector<Attrs::Entry>& Attrs::own() {
 }
 
 std::vector<Attrs::Entry>::const_iterator Attrs::find(std::string_view name) const {
-  // A handful of names, of different lengths for the most part.
-  return std::find_if(begin(), end(), [name](const Entry& entry) { return entry.first == name; });
+  // A handful of names, of different lengths or beginnings for the most part.
+  const std::vector<Entry>& all = entries();
+  return std::ranges::find_if(all, [name](const Entry& entry) {
+    const std::string& known = entry.first;
+    return known.size() == name.size() && (name.empty() || known.front() == name.front()) && known == name;
+  });
 }
 
 Attrs::Attrs(std::initializer_list<Entry> entries) {

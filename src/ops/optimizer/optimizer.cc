@@ -9,8 +9,14 @@
 namespace plimsoll {
 namespace {
 
-int64_t attr_or(const Op& op, const char* name, int64_t otherwise) {
+int64_t attr_or(const Op& op, std::string_view name, int64_t otherwise) {
   return op.attrs.contains(name) ? op.attr_int(name) : otherwise;
+}
+
+// Ranks may divide what the op works on. Programs are asked by the hundred, and most ops are of layers.
+bool may_have_piece(const Op& op) {
+  return op.stage == Stage::update || is_transfer(op.kind) || op.kind == OpKind::grad_square ||
+         op.kind == OpKind::all_gather || op.kind == OpKind::reduce_scatter;
 }
 
 bool is_of(DType dtype, const Graph& g, const Op& op, size_t output) {
@@ -70,8 +76,9 @@ bool exchanges_between_ops(const Graph& program) {
   bool has_pieces = false, is_backward = false;
   for (const Op& op : program.ops()) {
     is_backward = is_backward || op.stage == Stage::backward;
-    has_pieces = has_pieces || piece_of(op) > 0;
-    if (piece_of(op) > 0 && op.attrs.contains("elements")) return true;
+    if (!may_have_piece(op) || piece_of(op) == 0) continue;
+    has_pieces = true;
+    if (op.attrs.contains("elements")) return true;
   }
   return has_pieces && is_backward;
 }

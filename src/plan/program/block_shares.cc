@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/units.h"
+#include "graph/op_kind.h"
 #include "ops/rule.h"
+#include "ops/transfer.h"
 
 namespace plimsoll {
 namespace {
@@ -105,6 +108,28 @@ void add_kept(const Graph& graph, const std::vector<StorageLife>& lives, BlockSh
   }
 }
 
+int64_t bytes_across(const Graph& graph) {
+  const auto& ops = graph.ops();
+  const auto is_of_blocks = [](const Op& op) {
+    return op.block != kNoBlock && is_of_backward(op) && !is_transfer(op.kind);
+  };
+  const auto begin = std::ranges::find_if(ops, is_of_blocks);
+  const auto end = std::find_if(ops.rbegin(), ops.rend(), is_of_blocks).base();
+  if (begin == ops.end()) return 0;
+  std::vector<char> before(graph.tensors().size());  // written by an op that computes before all of these
+  for (auto op = ops.begin(); op < begin; ++op)
+    for (const TensorId id : op->outputs)
+      if (id != kNoTensor && !is_transfer(op->kind)) before[static_cast<size_t>(id)] = 1;
+  int64_t bytes = 0;
+  for (auto op = end; op != ops.end(); ++op) {
+    if (op->kind != OpKind::store || graph.tensor(offloaded_of(*op)).role != Role::gradient) continue;
+    const TensorId copy = copy_of(*op);
+    if (std::exchange(before[static_cast<size_t>(copy)], 0) != 0)
+      bytes += round_up(graph.tensor(copy).bytes(), kArenaAlignment);
+  }
+  return bytes;
+}
+
 int64_t segment_end(int64_t begin, int64_t segment, int64_t blocks) {
   return std::min(begin + segment, blocks) - 1;
 }
@@ -121,6 +146,7 @@ BlockShares block_shares_of(const Graph& graph, const std::vector<StorageLife>& 
   for (auto* list : {&shares.compute, &shares.products}) list->resize(blocks);
   shares.most_at_loss.resize(chunks);
   add_kept(graph, lives, shares);
+  shares.across = bytes_across(graph);
   const std::vector<int64_t> places = places_of(graph);
   Alive alive(graph, lives);
   auto loss = losses.begin();

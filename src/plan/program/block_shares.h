@@ -21,6 +21,10 @@ struct BlockShares {
   // Seconds of ops that compute, and of products and mixers of the forward pass, which a block is not repeated without.
   std::vector<double> compute, products;
 
+  // Copies of gradients that are there from before the backward pass of the last block until behind that of the first: of
+  // embeddings that are tied to the head. Whatever blocks recompute.
+  int64_t across = 0;
+
   [[nodiscard]] bool any() const { return !kept.empty(); }
 };
 

@@ -415,7 +415,7 @@ BlockShares shares_of(const Graph& graph, const std::vector<StorageLife>& lives,
 
 MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
                                  const std::vector<int64_t>& chunks, const DeviceDescription& device,
-                                 TimeModel& time)
+                                 TimeModel& time, bool bounds)
     : tensors_(graph.tensors().size()),
       chunks_(chunks.size()),
       host_copy_(device.rates.host_copy),
@@ -438,6 +438,7 @@ MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
   }
   ops_.reserve(graph.ops().size());
   needs_.moved.resize(graph.blocks().size());
+  const TensorKeys keys(graph);
   for (size_t i = 0; i < graph.ops().size(); ++i) {
     const Op& op = graph.ops()[i];
     TimedOp& times = ops_.emplace_back();
@@ -447,7 +448,7 @@ MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
     if (is_transfer(op.kind))
       times.copy = copy_of(op);
     else
-      times.seconds = time.seconds_of(graph, op);
+      times.seconds = time.seconds_of(graph, op, keys);
     add(needs_.ops, int64_t{1}, times.slot);
     if (!rule_of(op.kind).chunked) continue;
     LossOp& loss = losses_.emplace_back();
@@ -455,14 +456,14 @@ MeasuredProgram::MeasuredProgram(const Graph& graph, double runs, Samples kind,
     for (const int64_t chunk : chunks) {
       const Op with = with_rows(op, chunk);
       loss.workspace.push_back(round_up(scratch_bytes_of(graph, with, device), kArenaAlignment));
-      loss.seconds.push_back(time.seconds_of(graph, with));
+      loss.seconds.push_back(time.seconds_of(graph, with, keys));
     }
   }
   add_calls(graph, samples, losses_, chunks, device, needs_);
   const std::vector<StorageLife> lives = storage_lives(graph);
   add_lives(graph, lives, samples, losses_, needs_);
-  needs_.floor_bytes = floor_of(graph, lives);
-  if (kind == Samples::none) needs_.shares = shares_of(graph, lives, ops_, losses_, chunks_);
+  if (bounds) needs_.floor_bytes = floor_of(graph, lives);
+  if (bounds && kind == Samples::none) needs_.shares = shares_of(graph, lives, ops_, losses_, chunks_);
   add_transfers(ops_, needs_);
   add_seconds(ops_, needs_);
 }

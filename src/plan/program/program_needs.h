@@ -95,7 +95,8 @@ struct ProgramNeeds {
   // A mixture's transient bytes of the device at ops of two blocks of its first stack: the last of the first ones, which
   // is in the midst of a model, and the very last.
   std::vector<AffineBytes> in_midst, at_end;
-  int64_t floor_bytes = 0;              // of the device, alive together however much is made again or fetched
+  // Bytes of the device, alive together however much is made again or fetched; 0: unknown.
+  int64_t floor_bytes = 0;
   AffineBytes ops, tensors;             // numbers of them
   AffineSeconds disk_traffic;           // bytes
   std::vector<AffineSeconds> compute;   // by rows: what the compute queue does
@@ -106,7 +107,7 @@ struct ProgramNeeds {
     double io = 0, disk = 0;
   };
   std::vector<Moved> moved;
-  BlockShares shares;  // of a micro-step that was measured as it is
+  BlockShares shares;  // of a micro-step that was measured as it is; none: unknown
 };
 
 // A program's needs as they were measured, from which those of the same program with other offload targets follow:
@@ -114,9 +115,10 @@ struct ProgramNeeds {
 class MeasuredProgram {
  public:
   // `runs`: in an optimizer step. Every stack of the graph has the blocks that `samples` says. For losses, the
-  // workspace and the seconds at each of `chunks` rows of logits.
+  // workspace and the seconds at each of `chunks` rows of logits. `bounds`: also what bounds other programs, its floor and
+  // its blocks' shares.
   MeasuredProgram(const Graph& graph, double runs, Samples samples, const std::vector<int64_t>& chunks,
-                  const DeviceDescription& device, TimeModel& time);
+                  const DeviceDescription& device, TimeModel& time, bool bounds = true);
 
   [[nodiscard]] const ProgramNeeds& needs() const { return needs_; }
   void set_use(const ProgramUse& use) { needs_.use = use; }

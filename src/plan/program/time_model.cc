@@ -33,23 +33,31 @@ void mix(uint64_t& hash, uint64_t value) {
   hash ^= hash >> 32U;
 }
 
-void mix_tensor(uint64_t& hash, const Graph& graph, TensorId id) {
-  if (id == kNoTensor) return mix(hash, ~uint64_t{0});
-  const Tensor& tensor = graph.tensor(id);
+uint64_t key_of(const Tensor& tensor) {
+  uint64_t hash = 0;
   mix(hash, static_cast<uint64_t>(tensor.dtype) << 8U | static_cast<uint64_t>(tensor.space));
   for (const int64_t dim : tensor.shape.dims()) mix(hash, static_cast<uint64_t>(dim));
+  return hash;
 }
 
-// A key for all that an op's seconds depend on. The place where a slice begins is no part of it.
-uint64_t signature(const Graph& graph, const Op& op) {
+// The place where a slice begins is no part of it.
+uint64_t key_of(const Attrs& attrs) {
   uint64_t hash = 0;
-  mix(hash, 1 + static_cast<uint64_t>(op.kind) + (static_cast<uint64_t>(op.axis) << 32U));
-  for (const TensorId id : op.inputs) mix_tensor(hash, graph, id);
-  for (const TensorId id : op.outputs) mix_tensor(hash, graph, id);
-  for (const auto& [name, value] : op.attrs) {
+  for (const auto& [name, value] : attrs) {
     const auto* number = std::get_if<int64_t>(&value);
     if (number != nullptr && name != "first") mix(hash, static_cast<uint64_t>(*number));
   }
+  return hash;
+}
+
+// A key for all that an op's seconds depend on.
+template <class KeyOf>
+uint64_t signature(const Op& op, const KeyOf& key_of_tensor) {
+  uint64_t hash = 0;
+  mix(hash, 1 + static_cast<uint64_t>(op.kind) + (static_cast<uint64_t>(op.axis) << 32U));
+  for (const auto* ids : {&op.inputs, &op.outputs})
+    for (const TensorId id : *ids) mix(hash, id == kNoTensor ? ~uint64_t{0} : key_of_tensor(id));
+  mix(hash, key_of(op.attrs));
   return hash;
 }
 
@@ -104,10 +112,23 @@ double contention_seconds(const Graph& graph, const Op& op, const DeviceRates& r
   return cost_of(graph, op).bytes / rates.bandwidth;
 }
 
-double TimeModel::seconds_of(const Graph& graph, const Op& op) {
-  const auto [entry, is_new] = known_.try_emplace(signature(graph, op), 0.0);
+TensorKeys::TensorKeys(const Graph& graph) {
+  keys_.reserve(graph.tensors().size());
+  for (const Tensor& tensor : graph.tensors()) keys_.push_back(key_of(tensor));
+}
+
+double TimeModel::known(uint64_t key, const Graph& graph, const Op& op) {
+  const auto [entry, is_new] = known_.try_emplace(key, 0.0);
   if (is_new) entry->second = filled_op_seconds(graph, op, rates_, filling_);
   return entry->second;
+}
+
+double TimeModel::seconds_of(const Graph& graph, const Op& op) {
+  return known(signature(op, [&](TensorId id) { return key_of(graph.tensor(id)); }), graph, op);
+}
+
+double TimeModel::seconds_of(const Graph& graph, const Op& op, const TensorKeys& keys) {
+  return known(signature(op, [&](TensorId id) { return keys.of(id); }), graph, op);
 }
 
 void Queues::take(const Op& op, double seconds, double contention) {

@@ -83,6 +83,16 @@ int64_t disk_bytes_of(const Graph& graph, const Op& op);
 // The number of times that an optimizer step runs a program.
 double runs_per_step(const Graph& program, const Variant& variant, const Filling& filling);
 
+// Keys of a program's tensors for the seconds of its ops, made once for those who ask for all of them.
+class TensorKeys {
+ public:
+  explicit TensorKeys(const Graph& graph);
+  [[nodiscard]] uint64_t of(TensorId id) const { return keys_[static_cast<size_t>(id)]; }
+
+ private:
+  std::vector<uint64_t> keys_;  // by tensor
+};
+
 // Remembers the seconds of ops by kind, types, shapes and attributes: layers repeat, and so do the variants
 // of a search, which keeps one model for all of them. The rates must outlive it. Not for two threads.
 class TimeModel {
@@ -91,12 +101,15 @@ class TimeModel {
       : rates_(rates), filling_(filling) {}
 
   double seconds_of(const Graph& graph, const Op& op);
+  double seconds_of(const Graph& graph, const Op& op, const TensorKeys& keys);
   double program_seconds(const Graph& graph);
   // One optimizer step: the micro-step as often as it accumulates, and the update.
   double step_seconds(const std::vector<Graph>& programs, const Variant& variant);
   [[nodiscard]] const Filling& filling() const { return filling_; }
 
  private:
+  double known(uint64_t key, const Graph& graph, const Op& op);
+
   const DeviceRates& rates_;
   Filling filling_;
   std::unordered_map<uint64_t, double> known_;

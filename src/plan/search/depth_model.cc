@@ -27,6 +27,13 @@ std::atomic<int64_t> work_done = 0;
 // A stack of fewer layers is measured as it is, and with it the model.
 constexpr int64_t kFewest = 7;
 
+// Returns whether a choice is what others are bounded by: all layers at one point.
+bool bounds_others(const RecomputeChoice& choice) {
+  const auto& layers = choice.layers;
+  return choice.segment == 1 &&
+         std::ranges::all_of(layers, [&](RecomputePoint point) { return point == layers.front(); });
+}
+
 std::vector<int64_t> depths_of_each(const Experiment& experiment, int64_t layers) {
   return std::vector<int64_t>(experiment.model.stacks().size(), layers);
 }
@@ -141,10 +148,10 @@ void KnownPrograms::count(int64_t ops) {
 }
 
 MeasuredProgram KnownPrograms::measured(const Graph& graph, const Variant& variant, Samples samples,
-                                        const std::vector<int64_t>& chunks) {
+                                        const std::vector<int64_t>& chunks, bool bounds) {
   count(std::ssize(graph.ops()));
   const double runs = runs_per_step(graph, variant, time_->filling());
-  MeasuredProgram measured(graph, runs, samples, chunks, device_, *time_);
+  MeasuredProgram measured(graph, runs, samples, chunks, device_, *time_, bounds);
   measured.set_use(use_of(graph, variant, time_->filling()));
   return measured;
 }
@@ -180,7 +187,7 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experimen
   const auto build = [&] {
     const Graph& train = trains_.of(experiment, variant);
     return measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(),
-                    variant, samples, chunks);
+                    variant, samples, chunks, bounds_others(variant.recompute));
   };
   if (!may_relocate(o, parts)) return micro_step = std::make_shared<ProgramNeeds>(build().needs());
   OffloadChoice moved = o;
@@ -393,6 +400,7 @@ Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) con
     const double seconds = std::max(
         {program.together[chunk].at(blocks), program.compute[chunk].at(blocks), program.io.at(blocks)});
     usage.seconds += program.count * seconds;
+    usage.busy += program.count * std::max(program.compute[chunk].at(blocks), program.io.at(blocks));
     usage.io[i] = program.io.at(blocks);
     usage.disk[i] = program.disk.at(blocks);
     usage.runs[i] = {.runs = program.count,

@@ -39,6 +39,7 @@ struct Usage {
   int64_t ops = 0;                      // of all programs
   int64_t disk_traffic = 0;             // bytes read from and written to the disk in an optimizer step
   double seconds = 0;                   // of an optimizer step
+  double busy = 0;                      // the same where no op waits for a transfer
   std::array<ProgramRun, 3> runs;       // of micro-step, evaluation and update, for what launches add
   int64_t graph_bytes = 0;              // of the device, counted in `bytes`: of captured graphs
   std::array<int64_t, 3> persistent{};  // by Space, counted in `bytes`
@@ -104,7 +105,7 @@ class KnownPrograms {
 
  private:
   MeasuredProgram measured(const Graph& graph, const Variant& variant, Samples samples,
-                           const std::vector<int64_t>& chunks);
+                           const std::vector<int64_t>& chunks, bool bounds = true);
   void count(int64_t ops);
   [[nodiscard]] bool may_relocate(const OffloadChoice& choice, const std::vector<Part>& parts) const;
   std::shared_ptr<const ProgramNeeds> micro_step_of(const Experiment& experiment, const Variant& variant,

@@ -338,12 +338,13 @@ void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit)
     return place > 0 && place < layers_ && exceeds_by_blocks(at(place), of);
   };
   const auto still_exceeds = [&](int64_t place, const Limits& of) {
-    if (exceeds_at(place, of)) return true;
+    if (exceeds_at(place, of) || exceeds_by_sooner(at(place), of)) return true;
     return asks_still && !(shares && !moves_activations(line.frame)) && exceeds_by_still(at(place), of);
   };
   const auto fits = [&](int64_t place) {
     Spot spot = at(place);
     if (exceeds_at(place, {.budget = limits.budget})) return false;
+    if (exceeds_by_sooner(spot, {.budget = limits.budget})) return false;
     if (asks_still && !(shares && bytes_are_open) && exceeds_by_still(spot, of_bytes)) return false;
     if (!may_measure(spot)) return false;
     spot.usage = usage_at(spot);
@@ -362,7 +363,7 @@ void Search::each_of_shallow_line(Spot line, Limits& limits, const Visit& visit)
     if (now_fits && !before_fits)
       if (const int64_t first = farthest(place, before + 1, fits); first != place)
         offer(at(first), limits, visit);
-    if (place < layers_ && !still_exceeds(place, limits)) offer(at(place), limits, visit);
+    if (place < layers_ && now_fits) offer(at(place), limits, visit);  // it is measured
     before = place;
     before_fits = now_fits;
   }
@@ -531,18 +532,22 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
   const std::vector<Spot> levels = levels_of_frame(frame);
   for (size_t i = 0; i < levels.size(); ++i) {
     Spot spot = levels[i];
-    const bool gains = gains_by_prefetch(spot);
+    // Asked where it decides: it measures the frame of one layer ahead.
+    std::optional<bool> known;
+    const auto gains = [&] { return known ? *known : *(known = gains_by_prefetch(spot)); };
     for (const Spot& choice : choices_at(spot))
-      if (gains && may_be_at(choice, limits)) offer(choice, limits, visit);
+      if (may_be_by_sums(choice, limits) && gains() && may_be_at(choice, limits))
+        offer(choice, limits, visit);
     if (is_too_slow(frame, spot.rest, limits)) return;
     if (i + 1 == points_.size()) break;
-    if (layers_ == 1 || !gains) continue;
-    spot.first = points_[i + 1];
-    for (const Spot& line : choices_at(spot)) {
+    if (layers_ == 1) continue;
+    Spot beyond = spot;
+    beyond.first = points_[i + 1];
+    for (const Spot& line : choices_at(beyond)) {
       Spot less = line, more = line;
       less.first = less.rest;
       more.rest = more.first;
-      if (may_be_between(less, more, limits)) each_of_line(line, limits, visit);
+      if (may_be_between(less, more, limits) && gains()) each_of_line(line, limits, visit);
     }
   }
   if (!segments_first) each_of_segments(frame, limits, visit);

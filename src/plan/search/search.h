@@ -207,11 +207,13 @@ class Search {
   int64_t transient_at(Spot spot);
   int64_t least_transient_at(const Spot& spot);
   bool exceeds_by_still(const Spot& spot, const Limits& limits);
+  bool exceeds_by_sooner(const Spot& spot, const Limits& limits);
   // search_blocks.cc
   [[nodiscard]] bool has_shares(const Spot& spot) const;
   [[nodiscard]] Spot level_of_twin(const Spot& spot, RecomputePoint point) const;
   const DepthModel& still_model(const Spot& spot, RecomputePoint point);
   const DepthModel* model_of_weights(const Spot& spot);
+  int64_t across_blocks(const Spot& spot);
   Base base_by_blocks(const Spot& spot);
   bool exceeds_beside(const Spot& spot, int64_t transient, const Limits& limits);
   bool exceeds_by_blocks(const Spot& spot, const Limits& limits);
@@ -220,6 +222,7 @@ class Search {
                       const Limits& limits);
   bool is_line_beyond(const Spot& line, const Limits& limits);
   bool may_be_at(const Spot& spot, const Limits& limits);
+  bool may_be_by_sums(const Spot& spot, const Limits& limits);
   Base base_between(const Spot& less, const Spot& more);
   bool may_be_between(const Spot& less, const Spot& more, const Limits& limits);
   bool may_be_between_few(const Spot& less, const Limits& limits);
@@ -311,6 +314,7 @@ class Search {
     std::map<std::pair<OffloadTargets, int64_t>, size_t> place_of;  // of a choice
     std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases;
     std::map<std::pair<bool, bool>, OffloadCosts> costs;  // by accumulation, and updates in the backward pass
+    std::map<bool, int64_t> across;  // BlockShares::across of moved gradients, by accumulation
     std::vector<std::vector<char>>
         no_less_capacity;                            // by capacities: the first is no smaller than the second
     std::optional<std::vector<size_t>> most_moving;  // by the frame's place in its capacity

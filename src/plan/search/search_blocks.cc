@@ -104,6 +104,23 @@ const DepthModel* Search::model_of_weights(const Spot& spot) {
   return may_measure(of_weights) ? &model_of(of_weights) : nullptr;
 }
 
+// Bytes that gradients that move leave on the device in all of the backward pass; those that stay are persistent.
+int64_t Search::across_blocks(const Spot& spot) {
+  const Frame& frame = frames_[spot.frame];
+  const Capacity& capacity = capacities_[frame.capacity];
+  const Space target = frame.variant.offload.gradients.of(0);
+  const bool is_copied =
+      target == Space::disk || (target == Space::host && !request_.target.device.reaches_host);
+  if (!is_copied) return 0;
+  const auto [known, is_new] = known_.across.try_emplace(capacity.plain.accumulation > 1);
+  if (!is_new) return known->second;
+  Variant variant = capacity.plain;
+  variant.update_in_backward = false;
+  variant.offload.prefetch = 0;
+  variant.offload.gradients = target;
+  return known->second = model_like(variant, {capacity.chunks.front()}, points_.front()).shares().across;
+}
+
 // Segments. Inputs that move are not there while another segment is.
 bool Search::exceeds_by_segments(const Spot& spot, const Limits& limits) {
   if (!has_shares(spot)) return false;
@@ -111,8 +128,8 @@ bool Search::exceeds_by_segments(const Spot& spot, const Limits& limits) {
   const DepthModel& still = *base_of(frame.capacity, frame.variant.offload, false, spot.rest).model;
   if (!still.shares().any()) return false;
   const auto exceeds_by = [&](const DepthModel& block) {
-    return exceeds_beside(
-        spot, alive_in_segments(block.shares(), spot.segment, !moves_activations(spot.frame)), limits);
+    const int64_t alive = alive_in_segments(block.shares(), spot.segment, !moves_activations(spot.frame));
+    return exceeds_beside(spot, alive + across_blocks(spot), limits);
   };
   if (exceeds_by(still)) return true;
   const DepthModel* const weights = model_of_weights(spot);

@@ -325,8 +325,29 @@ bool Search::exceeds_by_still(const Spot& spot, const Limits& limits) {
   return exceeds(least, limits);
 }
 
-// By what a frame takes at the least, of a spot's device bytes exactly.
-bool Search::may_be_at(const Spot& spot, const Limits& limits) {
+// A frame that starts transfers two layers ahead, by what is known of one layer ahead: copies are there for longer, and both
+// queues have as much to do.
+bool Search::exceeds_by_sooner(const Spot& spot, const Limits& limits) {
+  const Frame& frame = frames_[spot.frame];
+  const OffloadChoice& choice = frame.variant.offload;
+  if (is_deep_ || !frame.whole || spot.split.any() || choice.prefetch < 2 || request_.choices.prefetch)
+    return false;
+  Spot sooner = spot;
+  sooner.frame = frame_of(frame.capacity, choice.targets(), 1);
+  if (!is_known(sooner)) return false;
+  const Usage usage = bytes_and_seconds(sooner);
+  // Sums of the same in another order differ in their last digits.
+  return exceeds({.device = usage.of(Space::device),
+                  .host = usage.of(Space::host),
+                  .disk = usage.of(Space::disk),
+                  .programs = usage.program_bytes,
+                  .disk_traffic = usage.disk_traffic,
+                  .seconds = usage.busy * (1 - 1e-9)},
+                 limits);
+}
+
+// By what a frame takes at the least, before the spot is measured.
+bool Search::may_be_by_sums(const Spot& spot, const Limits& limits) {
   // Segments compute no less than their point does in each layer by itself.
   if (spot.segment > 1 && (exceeds(least_at(spot, true), limits) || exceeds_by_segments(spot, limits)))
     return false;
@@ -337,6 +358,14 @@ bool Search::may_be_at(const Spot& spot, const Limits& limits) {
   before_measuring.device += least_transient_at(spot);
   if (exceeds(before_measuring, limits)) return false;
   if (spot.segment > 1 && !limits.is_open() && exceeds_by_still(spot, limits)) return false;
+  return !exceeds_by_sooner(spot, limits);
+}
+
+// The same, and by a spot's device bytes exactly.
+bool Search::may_be_at(const Spot& spot, const Limits& limits) {
+  if (!may_be_by_sums(spot, limits)) return false;
+  if (!frames_[spot.frame].whole) return true;
+  Least least = least_at(spot, limits.is_open());
   least.device += transient_at(spot);
   return !exceeds(least, limits);
 }

@@ -247,7 +247,7 @@ TEST(DepthModel, mixtures_take_no_less_than_what_both_points_tell_of_them) {
   EXPECT_GT(closest, 0.95);
 }
 
-ModelSpec hybrid(int64_t layers) {
+ModelSpec hybrid(int64_t layers, bool tied = true) {
   return parse_model_spec({{"model_type", "qwen3_5_text"},
                            {"hidden_size", 512},
                            {"intermediate_size", 1536},
@@ -262,7 +262,7 @@ ModelSpec hybrid(int64_t layers) {
                            {"linear_conv_kernel_dim", 4},
                            {"full_attention_interval", 4},
                            {"vocab_size", 4000},
-                           {"tie_word_embeddings", true}},
+                           {"tie_word_embeddings", tied}},
                           "test");
 }
 
@@ -285,6 +285,7 @@ class OfBlocks {
   // Segments of more layers than transfers go ahead, by a program that moves nothing but weights.
   void expect_segments() {
     const OffloadChoice moved = variant_.offload;
+    const int64_t across = across_blocks();
     variant_.offload.states = variant_.offload.gradients = variant_.offload.activations = Space::device;
     const DepthModel& block = at(RecomputeLevels(RecomputePoint::block));
     variant_.offload = moved;
@@ -293,10 +294,20 @@ class OfBlocks {
       if (segment <= ahead || (last > 0 && last <= ahead)) continue;
       RecomputeLevels levels(RecomputePoint::block);
       levels.segment = segment;
-      expect(at(levels).at(0), alive_in_segments(block.shares(), segment, !moved.activations.any()),
+      expect(at(levels).at(0), across + alive_in_segments(block.shares(), segment, !moved.activations.any()),
              block.at(0).runs[0].seconds + longer_in_segments(block.shares(), segment),
              "segments of " + std::to_string(segment));
     }
+  }
+  // Copies of gradients that move, of no block.
+  int64_t across_blocks() {
+    const OffloadChoice moved = variant_.offload;
+    variant_.offload = {};
+    variant_.offload.gradients = moved.gradients;
+    variant_.offload.prefetch = 0;
+    const int64_t across = at(RecomputeLevels(RecomputePoint::none)).shares().across;
+    variant_.offload = moved;
+    return across;
   }
   double closest_bytes = 0, farthest_seconds = 1;
 
@@ -350,6 +361,72 @@ TEST(BlockShares, bound_choices_of_layers_that_differ) {
         EXPECT_GT(of.farthest_seconds, 0.8);
       }
   }
+}
+
+// The gradient of embeddings that are tied to the head is there from the one to the other; of others no gradient is.
+TEST(BlockShares, gradients_that_move_are_there_beside_all_blocks_where_embeddings_are_tied) {
+  constexpr int64_t kLayers = 8;
+  for (const bool tied : {false, true})
+    for (const int64_t accumulation : {1, 2}) {
+      PlanRequest request = request_for(kLayers, false);
+      request.workload.experiment.model = hybrid(kLayers, tied);
+      request.target.device.reaches_host = false;
+      KnownPrograms known(request.workload.experiment, request.target.device);
+      Variant variant;
+      variant.accumulation = accumulation;
+      variant.offload.gradients = Space::host;
+      OfBlocks of(known, variant, false);
+      EXPECT_EQ(of.across_blocks(), tied ? int64_t{4} * 4000 * 512 : 0) << accumulation;
+      of.expect_segments();
+    }
+}
+
+// Copies are there for longer, and both queues have as much to do: what is known of the one bounds the other.
+TEST(DepthModel, two_layers_ahead_take_no_less_than_one) {
+  constexpr int64_t kLayers = 8;
+  const auto host = Space::host, device = Space::device;
+  PlanRequest request = request_for(kLayers, false);
+  request.workload.experiment.model = hybrid(kLayers);
+  request.workload.experiment.optimizer.max_grad_norm = 0;  // updates in the backward pass
+  request.target.device.reaches_host = false;
+  KnownPrograms known(request.workload.experiment, request.target.device);
+  const std::vector<int64_t> chunks = {128, 16};
+  std::vector<RecomputeLevels> choices;
+  for (int i = 0; i < kNumRecomputePoints; ++i) {
+    const auto point = static_cast<RecomputePoint>(i);
+    choices.emplace_back(point);
+    if (i > 0) choices.emplace_back(point, 3, static_cast<RecomputePoint>(i - 1));
+  }
+  for (const int64_t segment : {2, 3, 5}) choices.emplace_back(RecomputePoint::block).segment = segment;
+  int faster = 0;
+  for (const OffloadChoice& targets : std::vector<OffloadChoice>{{device, device, host, device},
+                                                                 {device, device, device, host},
+                                                                 {device, host, device, device},
+                                                                 {host, host, host, device},
+                                                                 {host, host, host, host}})
+    for (const bool updates : {false, true})
+      for (const RecomputeLevels& levels : choices) {
+        Variant variant;
+        variant.micro_batch = 2;
+        variant.update_in_backward = updates && targets.gradients == Space::device;
+        variant.accumulation = variant.update_in_backward ? 1 : 2;
+        variant.recompute = levels.in_layers(kLayers);
+        variant.offload = targets;
+        variant.offload.prefetch = 1;
+        const DepthModel& sooner = DepthModel::exact(known, variant, chunks);
+        variant.offload.prefetch = 2;
+        const DepthModel& later = DepthModel::exact(known, variant, chunks);
+        for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+          const Usage one = sooner.at(chunk), two = later.at(chunk);
+          const std::string what = variant_words(request.workload.experiment, variant);
+          for (const Space space : {Space::device, host, Space::disk})
+            EXPECT_LE(one.of(space), two.of(space)) << what << ", " << to_string(space);
+          EXPECT_LE(one.program_bytes, two.program_bytes) << what;
+          EXPECT_LE(one.busy, (1 + 1e-9) * two.seconds) << what;
+          faster += two.seconds < (1 - 1e-6) * one.seconds ? 1 : 0;
+        }
+      }
+  EXPECT_GT(faster, 0);
 }
 
 TEST(DepthModel, segments_are_measured_on_more_layers_than_a_small_model_has) {
@@ -963,51 +1040,108 @@ TEST(Search, ties_are_decided_by_a_variants_own_memory) {
       }
 }
 
+// Layers whose parts move to a disk of that rate, each of them whole.
+PlanRequest request_with_disk(int64_t layers, double rate) {
+  PlanRequest request = request_for(layers, true);
+  request.workload.experiment.evaluates = false;
+  request.target.targets = {Space::disk};
+  request.target.device.rates.disk_read = request.target.device.rates.disk_write = rate;
+  request.choices.micro_batch = 2;
+  request.choices.loss_chunk = 128;
+  request.choices.in_part = false;
+  request.choices.prefetch = 1;
+  request.choices.tie = 0;
+  return request;
+}
+
+// A variant of a search's space by its estimate.
+struct Estimated {
+  Variant variant;
+  int64_t bytes = 0;
+  double seconds = 0;
+  double moving = 0;  // seconds of transfers by themselves
+  [[nodiscard]] bool is_mixture() const {
+    const std::vector<RecomputePoint>& layers = variant.recompute.layers;
+    return !layers.empty() && layers.front() != layers.back();
+  }
+  [[nodiscard]] RecomputePoint last_point() const {
+    return variant.recompute.layers.empty() ? RecomputePoint::none : variant.recompute.layers.back();
+  }
+};
+
+std::vector<Estimated> estimates_of(const Search& search, const PlanRequest& request) {
+  KnownPrograms known(request.workload.experiment, request.target.device);
+  std::vector<Estimated> all;
+  for (const Variant& variant : search.all()) {
+    const Usage usage = estimate(known, variant);
+    double moving = 0;
+    for (size_t i = 0; i < usage.runs.size(); ++i) moving += usage.runs[i].runs * usage.io[i];
+    all.push_back({variant, usage.of(Space::device), usage.seconds, moving});
+  }
+  return all;
+}
+
+Candidate as_estimated(const Candidate& candidate) { return candidate; }
+
+constexpr std::array kDiskRates = {5e7, 1e8, 2e8, 4e8, 8e8, 1.6e9, 3.2e9};
+
 // Layers at two points of recomputation may be faster than all of them at either, if activations move: those at one wait for
 // transfers, and those at the other compute. The estimates of every variant of the space say what is the fastest.
 TEST(Search, looks_between_points_that_wait_for_transfers_and_points_that_compute) {
   int between = 0;
-  for (const double rate : {5e7, 1e8, 2e8, 4e8, 8e8, 1.6e9, 3.2e9}) {
-    PlanRequest request = request_for(9, true);
-    request.workload.experiment.evaluates = false;
-    request.target.targets = {Space::disk};
-    request.target.device.rates.disk_read = request.target.device.rates.disk_write = rate;
-    request.choices.micro_batch = 2;
-    request.choices.loss_chunk = 128;
-    request.choices.in_part = false;
-    request.choices.prefetch = 1;
-    request.choices.tie = 0;
+  for (const double rate : kDiskRates) {
+    const PlanRequest request = request_with_disk(9, rate);
     ASSERT_TRUE(is_deep(request.workload.experiment));
     Search search(request);
-    KnownPrograms known(request.workload.experiment, request.target.device);
-    struct One {
-      Variant variant;
-      int64_t bytes = 0;
-      double seconds = 0;
-    };
-    std::vector<One> all;
-    for (const Variant& variant : search.all()) {
-      const Usage usage = estimate(known, variant);
-      all.push_back({variant, usage.of(Space::device), usage.seconds});
-    }
-    std::ranges::sort(all, {}, &One::bytes);
+    std::vector<Estimated> all = estimates_of(search, request);
+    std::ranges::sort(all, {}, &Estimated::bytes);
     for (size_t place = all.size() / 40; place < all.size(); place += all.size() / 40) {
       Budget budget;
       budget.device_bytes = all[place].bytes;
-      const One* best = &all.front();
-      for (const One& one : all)
+      const Estimated* best = &all.front();
+      for (const Estimated& one : all)
         if (one.bytes <= all[place].bytes && one.seconds < best->seconds) best = &one;
-      const auto found = search.fastest(budget, [](const Candidate& candidate) { return candidate; });
+      const auto found = search.fastest(budget, as_estimated);
       ASSERT_TRUE(found) << rate << ' ' << place;
       EXPECT_LE(found->seconds_per_step, best->seconds * (1 + 1e-9))
           << rate << ' ' << place << ": " << variant_words(request.workload.experiment, found->variant)
           << " instead of " << variant_words(request.workload.experiment, best->variant);
-      const std::vector<RecomputePoint>& layers = best->variant.recompute.layers;
-      const bool is_mixed = !layers.empty() && layers.front() != layers.back();
-      between += is_mixed && best->variant.offload.activations.any() ? 1 : 0;
+      between += best->is_mixture() && best->variant.offload.activations.any() ? 1 : 0;
     }
   }
   EXPECT_GT(between, 0);
+}
+
+// The seconds of a line are bounded by those of neither end: within as many seconds as a mixture takes, it is looked at though
+// its transfers alone take longer at the point that moves more.
+TEST(Search, looks_between_points_of_which_one_moves_for_longer_than_their_mixture_takes) {
+  int decided = 0;
+  for (const double rate : kDiskRates) {
+    PlanRequest request = request_with_disk(48, rate);
+    request.choices.offload =
+        OffloadParts{.states = false, .gradients = false, .weights = false, .activations = true};
+    Search search(request);
+    const std::vector<Estimated> all = estimates_of(search, request);
+    Budget open;
+    open.device_bytes = int64_t{1} << 40;
+    for (const Estimated& mixture : all) {
+      if (!mixture.is_mixture()) continue;
+      const double seconds = mixture.seconds * (1 + 1e-9);
+      const Estimated* least = &mixture;
+      for (const Estimated& one : all) {
+        if (one.seconds <= seconds && one.bytes < least->bytes) least = &one;
+        const bool is_end = !one.is_mixture() && one.variant.recompute.segment == 1 &&
+                            one.last_point() == mixture.last_point();
+        decided += is_end && one.moving > seconds ? 1 : 0;
+      }
+      const auto found = search.least_within(open, seconds, as_estimated);
+      ASSERT_TRUE(found) << variant_words(request.workload.experiment, mixture.variant);
+      EXPECT_EQ(found->arena_bytes, least->bytes)
+          << rate << ": " << variant_words(request.workload.experiment, found->variant) << " instead of "
+          << variant_words(request.workload.experiment, least->variant);
+    }
+  }
+  EXPECT_GT(decided, 0);
 }
 
 // Activations that move leave the device where others are made again, so that a program that keeps them says nothing.

@@ -67,9 +67,9 @@ nlohmann::ordered_json AnswerEncoder::behind_context(
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   const bool has_own = question.is_array() && !question.empty() && is_system(question.front());
   if (!system.is_null() && system != "" && !has_own) messages.push_back(message("system", system));
-  for (const auto& [question_before, answer] : turns) {
-    messages.push_back(message("user", question_before));
-    messages.push_back(message("assistant", answer));
+  for (const auto& [before, after] : turns) {
+    messages.push_back(message("user", before));
+    messages.push_back(message("assistant", after));
   }
   if (question.is_array())
     messages.insert(messages.end(), question.begin(), question.end());

@@ -190,7 +190,7 @@ fs::path folder_of_script(const fs::path& script, const ShellTraining& training)
     return std::nullopt;
   };
   if (const auto folder = first_with(named)) return *folder;
-  // The program itself lies beside what is its own to name.
+  // The script's relative paths start where the program lies.
   const auto folder = training.script.empty() ? std::nullopt : first_with({training.script});
   return folder.value_or(own);
 }

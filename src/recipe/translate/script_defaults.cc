@@ -13,7 +13,7 @@ namespace plimsoll {
 namespace {
 
 // Keys of ours and parts (Alias::to) whose defaults are taken. Others change nothing that is trained, or
-// only say it with other keys beside them.
+// do so only together with other keys.
 constexpr std::array<std::string_view, 28> kOfTraining = {"model",
                                                           "data.train",
                                                           "@dataset",

@@ -22,7 +22,7 @@ TRAPS = sorted(name for name in EXPECTED if name.startswith("trap-"))
 MESSAGES = sorted(name for name in EXPECTED if not name.startswith("trap-"))
 # What is one line of a table, a file or a screen by itself: a wrapped or prefixed one is no such thing any more.
 LINES = {"memory-events", "real-cgroup-dmesg", "slurm-sacct", "docker-inspect", "kubectl-describe", "kubectl-json", "slurm-task-killed",
-         "kubectl-get-pods", "torch-notebook-headline", "notebook-restarter", "library-mapping"}
+         "kubectl-get-pods", "torch-notebook-headline", "notebook-restarter", "library-mapping", "mps-array-4gib"}
 
 
 LINES |= {name for name in EXPECTED if name.startswith(("words-", "names-"))}  # by the words of one line

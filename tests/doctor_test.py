@@ -410,7 +410,7 @@ class Steps(unittest.TestCase):
         for name in MESSAGES:
             commands |= {step["command"] for step in diagnose(log(name))["steps"] if step["command"]}
         devices = [name for name in MESSAGES if EXPECTED[name]["cause"] in ("capacity", "other_processes", "fragmentation")]
-        for name in devices[::8]:
+        for name in devices[::24]:
             commands |= {step["command"] for step in self.plan(name, RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")["steps"] if step["command"]}
         own = sorted(command for command in commands if command.startswith("plimsoll "))
         self.assertGreater(len(own), 20)

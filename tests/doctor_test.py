@@ -22,7 +22,7 @@ TRAPS = sorted(name for name in EXPECTED if name.startswith("trap-"))
 MESSAGES = sorted(name for name in EXPECTED if not name.startswith("trap-"))
 # What is one line of a table, a file or a screen by itself: a wrapped or prefixed one is no such thing any more.
 LINES = {"memory-events", "real-cgroup-dmesg", "slurm-sacct", "docker-inspect", "kubectl-describe", "kubectl-json", "slurm-task-killed",
-         "kubectl-get-pods", "torch-notebook-headline", "notebook-restarter", "library-mapping"}
+         "kubectl-get-pods", "torch-notebook-headline", "notebook-restarter", "library-mapping", "mps-array-4gib"}
 
 
 LINES |= {name for name in EXPECTED if name.startswith(("words-", "names-"))}  # by the words of one line
@@ -410,7 +410,7 @@ class Steps(unittest.TestCase):
         for name in MESSAGES:
             commands |= {step["command"] for step in diagnose(log(name))["steps"] if step["command"]}
         devices = [name for name in MESSAGES if EXPECTED[name]["cause"] in ("capacity", "other_processes", "fragmentation")]
-        for name in devices[::8]:
+        for name in devices[::24]:
             commands |= {step["command"] for step in self.plan(name, RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")["steps"] if step["command"]}
         own = sorted(command for command in commands if command.startswith("plimsoll "))
         self.assertGreater(len(own), 20)

@@ -222,7 +222,7 @@ std::vector<MessageRow> host_messages() {
        "Cannot allocate memory",
        {R"(^ Cannot allocate memory (?! \s* in static ))"},
        "the system refused memory",
-       R"(^ (?! .* (?: mlock | ibv_ | cuda | CUDA | HIP | [Ww]arning ) ) .* : $)",
+       R"(^ (?! .* (?: mlock | locking | ibv_ | cuda | CUDA | HIP | [Ww]arning ) ) .* : $)",
        true},
       {"host.locked",
        Sign::pinned_host,

@@ -59,10 +59,10 @@ bool is_quoted(const std::string& head) {
   return kCode.match(head, groups);
 }
 
-// "... when you see" right before the message, also on the line before.
+// "... when you see" right before the message, also on the line before. The first letter of general words is before them.
 bool is_spoken_of(const std::string& before) {
   static const Expression kProse(
-      R"((?i: yousee | errorlike | errorslike | e\.g\. | suchas | forexample | example: | messageis ) (?: an? )? (?: [\w.]* Error: )? (?: CUDA | HIP )? $)");
+      R"((?i: yousee | errorlike | errorslike | e\.g\. | suchas | forexample | example: | messageis ) (?: an? )? (?: [\w.]* Error: )? (?: CUDA | HIP )? [A-Za-z]? $)");
   Expression::Groups groups;
   return kProse.match(before, groups);
 }

@@ -56,7 +56,7 @@ void add_heavy(Update update) {
     Toy("a pass", "lora", "fold_halves", ("src/passes/fold_halves.h", "src/passes/fold_halves.cc"),
         (("src/passes/pipeline.h", "  quantise,\n", "  fold_halves,\n"),
          ("src/passes/pipeline.cc", "#include \"ops/rule.h\"\n", "#include \"passes/fold_halves.h\"\n"),
-         ("src/passes/pipeline.cc", "before differentiate, so that the backward pass reads 4 bits\"},\n", """\
+         ("src/passes/pipeline.cc", "before differentiate, so that the backward pass reads codes\"},\n", """\
     Pass{PassId::fold_halves, "fold-halves", has_model,
          [](Graph graph, const Context&) { return fold_halves(graph); },
          "before differentiate, whose halves of gradients are fewer so"},

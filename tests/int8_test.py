@@ -33,13 +33,13 @@ def f32(value):
 
 
 def quantised(values, width):
-    """bitsandbytes' int8_vectorwise_quant of a weight that was made f16: (codes, largest magnitude of each row)."""
+    """bitsandbytes' int8_vectorwise_quant of a weight that was made f16, as it is on CPUs: (codes, largest magnitude of each row)."""
     codes, largest = array.array("b"), array.array("f")
     halves = struct.unpack(f"<{len(values)}e", struct.pack(f"<{len(values)}e", *values))
     for start in range(0, len(halves), width):
         row = halves[start:start + width]
         largest.append(max(map(abs, row)))
-        factor = f32(127 / largest[-1]) if largest[-1] else 0.0
+        factor = f32(127 * f32(1 / largest[-1])) if largest[-1] else 0.0
         codes.extend(round(f32(value * factor)) for value in row)  # ties to even
     return codes, largest
 

@@ -5,6 +5,8 @@
 nf4        folders that transformers and bitsandbytes wrote in 4 bits: with modules that stay whole (llm_int8_skip_modules, T5's
            wo), and classifiers whose head is in 4 bits; and T5s in 16 bits as transformers loads them in 4. Logits, loss, and
            beside an adapter every gradient, through `plimsoll debug-dump`.
+int8       every weight that bitsandbytes' int8_vectorwise_quant made of a model's, in float32 and in bfloat16, in a folder: the same
+           trained adapter, byte for byte, as over the plain folder that Plimsoll quantises itself.
 start      adapters by every init_lora_weights that PEFT has here: `plimsoll merge` gives PEFT's model, or refuses.
 keys       each key of PEFT's LoraConfig at a value that is not its default: likewise.
 targets    adapters that Plimsoll wrote by its default targets, loaded by PEFT: the losses that Plimsoll has.
@@ -13,9 +15,10 @@ import dataclasses
 import json
 import subprocess
 
+import bitsandbytes
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import save_file
+from safetensors.torch import load_file as load_tensors, save_file
 from transformers import (AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, BertConfig, MT5Config,
                           RobertaConfig, T5Config)
 
@@ -181,6 +184,39 @@ def check_nf4(program, folder, name):
     return messages, f"tensors {worst:.1e}"
 
 
+# ---- weights in 8 bits
+
+def check_int8(program, folder, name):
+    stored = STORED["llama"]
+    folder.mkdir(parents=True, exist_ok=True)
+    make_plain(stored, folder / "model")
+    tensors = {key: value.to(getattr(torch, name)) for key, value in load_tensors(folder / "model" / "model.safetensors").items()}
+    save_file(tensors, folder / "model" / "model.safetensors", {"format": "pt"})
+    (folder / "model_int8").mkdir(exist_ok=True)
+    quantised = {}
+    for key, value in tensors.items():
+        if ".layers." not in key or value.dim() != 2:
+            quantised[key] = value
+            continue
+        codes, largest, _ = bitsandbytes.functional.int8_vectorwise_quant(value.half())
+        module = key.removesuffix(".weight")
+        quantised |= {key: codes, f"{module}.SCB": largest, f"{module}.weight_format": torch.tensor(0, dtype=torch.uint8)}
+    save_file(quantised, folder / "model_int8" / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "model" / "config.json").read_text())
+    write_json(folder / "model_int8" / "config.json",
+               config | {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True, "load_in_4bit": False}})
+    nf4_batch(stored, folder)  # the rows
+    found = []
+    for model in ("model", "model_int8"):
+        recipe = json.loads(nf4_recipe(stored, folder, model, False).read_text()) | {"output": f"over {model}", "schedule": {"max_steps": 3, "warmup": 0}}
+        recipe["method"] |= {"bits": 8}
+        write_json(folder / f"{model}.json", recipe)
+        plimsoll(program, "train", folder / f"{model}.json")
+        found.append((folder / f"over {model}" / "adapter_model.safetensors").read_bytes())
+    codes = sum(value.numel() for value in quantised.values() if value.dtype == torch.int8)
+    return [] if found[0] == found[1] else ["the adapters over the plain and the quantised folder differ"], f"{codes} codes"
+
+
 # ---- PEFT's folders
 
 STARTS = (True, False, "gaussian", "orthogonal", "eva", "pissa", "pissa_niter_4", "olora", "loftq", "mica", "corda", "lora_ga")
@@ -316,8 +352,8 @@ def check_targets(program, folder, name):
     return messages + ([f"logits are off by {error:.1e}"] if error > LIMIT else []), f"loaded by PEFT, logits {error:.1e}"
 
 
-CHECKS = {"nf4": check_nf4, "start": check_start, "keys": check_keys, "targets": check_targets}
-RUNS = ([("nf4", name) for name in STORED] + [("start", str(start)) for start in STARTS] + [("keys", "all")]
+CHECKS = {"nf4": check_nf4, "int8": check_int8, "start": check_start, "keys": check_keys, "targets": check_targets}
+RUNS = ([("nf4", name) for name in STORED] + [("int8", name) for name in ("float32", "bfloat16")] + [("start", str(start)) for start in STARTS] + [("keys", "all")]
         + [("targets", name) for name in TARGET_RUNS])
 
 

@@ -11,8 +11,8 @@ inline constexpr float kInt8Most = 127.0F;
 // A weight is its code times absmax * kInt8Step: the two roundings of bitsandbytes' gradient.
 inline constexpr float kInt8Step = 1.0F / kInt8Most;
 
-// Whole rows. A value is rounded to f16 first, as bitsandbytes does, then times 127 / absmax to the nearest
-// integer, ties to even. The absmax of a row with a value that f16 does not hold is NaN.
+// Whole rows. A value is rounded to f16 first, as bitsandbytes does, then times 127 * (1 / absmax), two roundings as on its
+// CPUs, to the nearest integer, ties to even. The absmax of a row with a value that f16 does not hold is NaN.
 struct Int8Quantize {
   const float* values = nullptr;  // [rows, width]
   int64_t rows = 0;

@@ -86,7 +86,7 @@ TEST(Int8, codes_are_those_of_the_formula) {
       ASSERT_EQ(q.absmax[row], absmax) << row;
       for (int64_t i = row * kWidth; i < (row + 1) * kWidth; ++i) {
         const float half = f32_from_f16(f16_from_f32(values[i]));
-        ASSERT_EQ(static_cast<float>(q.codes[i]), std::nearbyint(half * (127.0F / absmax))) << i;
+        ASSERT_EQ(static_cast<float>(q.codes[i]), std::nearbyint(half * (1.0F / absmax * 127.0F))) << i;
       }
     }
   }

@@ -41,7 +41,7 @@ float largest_magnitude(const float* row, int64_t width) {
 }
 
 void encode_row(const float* row, int64_t width, float absmax, int8_t* codes) {
-  const Vec factor = set1(absmax == 0.0F ? 0.0F : kInt8Most / absmax);
+  const Vec factor = set1(absmax == 0.0F ? 0.0F : 1.0F / absmax * kInt8Most);
   int32_t whole[Vec::kWidth];
   for (int64_t i = 0; i < width; i += Vec::kWidth) {
     const int lanes = lanes_from(i, width);

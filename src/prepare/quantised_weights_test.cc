@@ -301,7 +301,8 @@ Stored stored_by_formula() {
     for (size_t i = row * kWidth; i < (row + 1) * kWidth; ++i)
       stored.absmax[row] = std::max(stored.absmax[row], std::fabs(half(i)));
     for (size_t i = row * kWidth; i < (row + 1) * kWidth; ++i)
-      stored.codes.push_back(static_cast<int8_t>(std::nearbyint(half(i) * (1.0F / stored.absmax[row] * 127.0F))));
+      stored.codes.push_back(
+          static_cast<int8_t>(std::nearbyint(half(i) * (1.0F / stored.absmax[row] * 127.0F))));
   }
   return stored;
 }

@@ -264,22 +264,12 @@ bool stores_nf4(const ModelFolder& model, const std::string& weight) {
 void load_nf4(const PersistentState& state, const Nf4Rows& rows, const ModelFolder& model,
               std::span<std::byte> staging, RankReader* reader) {
   const std::string& name = rows.codes->name;
-  if (stores_nf4(model, name)) {
-    read_quantised(state, rows, model, staging, reader);
-    return;
-  }
-  const StoredTensor stored = model.find(name);
-  expect(stored.entry->shape == rows.weight_shape(), name,
-         formatted("has the shape {}, expected {}", stored.entry->shape.to_string(),
-                   rows.weight_shape().to_string()));
-  // Half for the values, half for what they are converted from.
-  const std::span<std::byte> half = staging.first(staging.size() / 2);
-  const std::span chunk(reinterpret_cast<float*>(half.data()), half.size() / sizeof(float));
-  const auto read = [&](int64_t first, std::span<float> to) {
-    load_elements(stored, first, std::as_writable_bytes(to), DType::f32, staging.subspan(half.size()));
-  };
-  if (reader == nullptr) return quantise_values(state, rows, chunk, read);
-  quantise_by_ranks(state, rows, stored, chunk, read, *reader);
+  if (stores_nf4(model, name)) return read_quantised(state, rows, model, staging, reader);
+  with_stored_values(model, name, rows.weight_shape(), staging,
+                     [&](const StoredTensor& stored, std::span<float> chunk, const ReadValues& read) {
+                       if (reader == nullptr) return quantise_values(state, rows, chunk, read);
+                       quantise_by_ranks(state, rows, stored, chunk, read, *reader);
+                     });
 }
 
 void visit_nf4(const PersistentState& state, const Nf4Rows& rows, std::span<std::byte> staging,

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "formats/convert.h"
+#include "formats/load.h"
 #include "weights/row_io.h"
 
 namespace plimsoll {
@@ -25,6 +26,19 @@ void round_to(DType compute, std::span<float> values) {
     value = compute == DType::bf16  ? f32_from_bf16(bf16_from_f32(value))
             : compute == DType::f16 ? f32_from_f16(f16_from_f32(value))
                                     : value;
+}
+
+void with_stored_values(
+    const ModelFolder& model, const std::string& name, const Shape& shape, std::span<std::byte> staging,
+    const std::function<void(const StoredTensor&, std::span<float> chunk, const ReadValues&)>& use) {
+  const StoredTensor stored = model.find(name);
+  expect(stored.entry->shape == shape, name,
+         formatted("has the shape {}, expected {}", stored.entry->shape.to_string(), shape.to_string()));
+  const std::span<std::byte> half = staging.first(staging.size() / 2);
+  const std::span chunk(reinterpret_cast<float*>(half.data()), half.size() / sizeof(float));
+  use(stored, chunk, [&](int64_t first, std::span<float> to) {
+    load_elements(stored, first, std::as_writable_bytes(to), DType::f32, staging.subspan(half.size()));
+  });
 }
 
 void read_as_stored(const PersistentState& state, const TableRow& row, const ModelFolder& model,

@@ -44,6 +44,12 @@ void expect(bool condition, const std::string& where, const std::string& what);
 // Throws DamagedError for another size.
 void expect_bytes(const StoredTensor& tensor, int64_t bytes);
 
+// Passes a plain weight of the folder to `use`, with a chunk for values and how they are read: half of the staging is for
+// values, half for what they are converted from. Throws UsageError for another shape.
+void with_stored_values(
+    const ModelFolder& model, const std::string& name, const Shape& shape, std::span<std::byte> staging,
+    const std::function<void(const StoredTensor&, std::span<float> chunk, const ReadValues&)>& use);
+
 // The bytes of the file's tensor of the row's name into the row; through `reader` where there is one.
 void read_as_stored(const PersistentState& state, const TableRow& row, const ModelFolder& model,
                     std::span<std::byte> staging, RankReader* reader);

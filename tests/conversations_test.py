@@ -133,6 +133,16 @@ class ChatTest(unittest.TestCase):
             shown = run("plan", recipe, "--set", f"task={task}")
             self.assertEqual(shown.returncode, 4, shown.stderr)
             self.assertIn("train.jsonl:1: the tools are an object, a list is expected", shown.stderr)
+        scored = self.folder / "scored.jsonl"
+        for reading, prints in ((5, False), (6, True)):
+            self.train([{**pair, "tools": tools}], task="reward", reading=reading)
+            found = []
+            for row in ({"messages": TALK}, {"messages": TALK, "tools": tools}):
+                scored.write_text(json.dumps(row) + "\n")
+                done = run("score", self.folder / "run", "--data", scored, "--json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                found.append(done.stdout)
+            self.assertEqual(found[0] != found[1], prints, found)
         (self.model / "chat_template.jinja").write_text(OWN)
         for row in ({"messages": TALK}, pair):
             log = self.train([{**row, "tools": tools}], task="dpo" if "chosen" in row else "sft")

@@ -417,13 +417,14 @@ std::vector<Column> by_rules(const Recipe& recipe, std::span<const Column> colum
   const auto named = recipe.data.columns.find("chosen");
   const std::string chosen = named == recipe.data.columns.end() ? "chosen" : named->second;
   const bool is_pair = named != recipe.data.columns.end() || has("chosen") || has("chosen_input_ids");
-  if (!rule_of(recipe.task).pairs || !is_pair) return known;
+  if (!rule_of(recipe.task).pairs) return known;
   const bool are_messages = std::any_of(columns.begin(), columns.end(), [&](const Column& column) {
     return column.name == chosen && column.kind == ColumnKind::other;
   });
   std::set<std::string> unread;
   if (rules < kPairToolsReading) unread = {"tools"};
-  if (rules < kQuestionReading || (rules < kMessagesQuestionReading && are_messages && !has("instruction")))
+  if (is_pair &&
+      (rules < kQuestionReading || (rules < kMessagesQuestionReading && are_messages && !has("instruction"))))
     unread.insert({"instruction", "question", "query", "input"});
   for (const auto& [part, column] : recipe.data.columns) unread.erase(column);
   std::erase_if(known, [&](const Column& column) { return unread.contains(column.name); });

@@ -18,6 +18,8 @@ if len(sys.argv) > 1 and Path(sys.argv[1]).is_file():
 os.environ["OMP_WAIT_POLICY"] = "passive"  # other tests run beside this one
 os.environ.setdefault("COLUMNS", "100")  # of reports: what a test looks for is not broken up
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # device: auto is the CPU, also where a card is
+_cache = tempfile.TemporaryDirectory(prefix="plimsoll-cache-")
+os.environ["PLIMSOLL_CACHE_DIR"] = _cache.name  # a plan depends on measured rates: not on those of another test, nor of this machine's owner
 SKIPPED = 77
 SANITIZED = "PLIMSOLL_SANITIZED" in os.environ  # a build under the address and undefined-behaviour sanitizers
 

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from command_run import ROOT, assert_curves_agree, output, run
 from shard import SuiteLoader
@@ -183,10 +184,7 @@ class CountsTest(RowsTest):
         super().setUp()
         self.cache = self.folder / "cache"
         self.write(self.data, lengths(4, 6000, 60) + [200])
-        old = os.environ.get("PLIMSOLL_CACHE_DIR")
-        os.environ["PLIMSOLL_CACHE_DIR"] = str(self.cache)
-        self.addCleanup(lambda: os.environ.pop("PLIMSOLL_CACHE_DIR") if old is None
-                        else os.environ.__setitem__("PLIMSOLL_CACHE_DIR", old))
+        self.enterContext(mock.patch.dict(os.environ, PLIMSOLL_CACHE_DIR=str(self.cache)))
 
     def counts(self):
         return sorted((self.cache / "rows").glob("*.json"))

@@ -12,6 +12,7 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import command_run
 from command_run import ROOT, run
@@ -308,8 +309,7 @@ class WorkIsKept(TrainingTest):
     def damaged(self, bad, good=GOOD, **changes):
         """A recipe's keys with rows of which number 8,001 is `bad`, put there after they were counted: the file's size
         and time are as before."""
-        os.environ["PLIMSOLL_CACHE_DIR"] = str(self.folder / "cache")
-        self.addCleanup(os.environ.pop, "PLIMSOLL_CACHE_DIR")
+        self.enterContext(mock.patch.dict(os.environ, PLIMSOLL_CACHE_DIR=str(self.folder / "cache")))
         rows = self.folder / "rows.jsonl"
         length = max(len(bad), len(good.strip()))
         fine, broken = (text.strip().ljust(length) + "\n" for text in (good, bad))

@@ -529,6 +529,41 @@ ProgramNeeds MeasuredProgram::with_homes(const OffloadTargets& targets) const {
   return needs;
 }
 
+namespace {
+
+bool keeps_nothing(const ProgramNeeds& needs) {
+  const auto is_constant = [](const AffineBytes& alive) { return alive.slope == AffineBytes().slope; };
+  return std::ranges::all_of(
+             needs.transient,
+             [&](const auto& of_space) { return std::ranges::all_of(of_space, is_constant); }) &&
+         std::ranges::all_of(needs.losses, is_constant, &ProgramNeeds::Loss::alive);
+}
+
+}  // namespace
+
+std::optional<ProgramNeeds> in_samples(const ProgramNeeds& mixture, size_t stacks, Samples samples) {
+  if (!keeps_nothing(mixture)) return std::nullopt;
+  const int64_t blocks = kSampledSegments * (samples == Samples::pairs ? 2 : kSampledSegment);
+  const int64_t more = blocks - kSampledFirst - kSampledRest;
+  // Every block of a stack counts as the one in the midst of the mixture's first ones.
+  const auto resample = [&]<class Amount>(Affine<Amount>& amount) {
+    for (size_t slot = 0; slot < stacks * kSlotsOfStack; slot += kSlotsOfStack) {
+      const Amount of_block = amount.slope[slot];
+      amount.base += of_block * static_cast<Amount>(more);
+      for (size_t i = 0; i < kSlotsOfStack; ++i) amount.slope[slot + i] = of_block;
+    }
+  };
+  ProgramNeeds needs = mixture;
+  for (ProgramNeeds::Persistent& tensor : needs.persistent) resample(tensor.bytes);
+  for (auto* list : {&needs.compute, &needs.together}) std::ranges::for_each(*list, resample);
+  std::ranges::for_each(needs.calls, resample);
+  for (AffineBytes* number : {&needs.ops, &needs.tensors}) resample(*number);
+  for (AffineSeconds* amount : {&needs.disk_traffic, &needs.io}) resample(*amount);
+  needs.in_midst.clear();
+  needs.at_end.clear();
+  return needs;
+}
+
 ProgramNeeds needs_of(const Graph& graph, double runs, Samples samples, const std::vector<int64_t>& chunks,
                       const DeviceDescription& device, TimeModel& time) {
   return MeasuredProgram(graph, runs, samples, chunks, device, time).needs();

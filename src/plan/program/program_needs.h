@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "device/description.h"
@@ -69,6 +70,9 @@ inline constexpr int64_t kSampledFirst = 3;
 inline constexpr int64_t kSampledRest = 3;
 inline constexpr int64_t kSampledSegment = 3;
 inline constexpr int64_t kSampledSegments = 3;
+constexpr bool is_in_segments(Samples samples) {
+  return samples == Samples::segments || samples == Samples::pairs;
+}
 
 // The needs of a program: persistent tensors, transient bytes alive together (the largest counts), time. Rows
 // of logits at a time are counted by their index in the list that was measured.
@@ -156,6 +160,10 @@ class MeasuredProgram {
   double host_copy_, disk_read_, disk_write_;  // bytes a second
   bool counts_launches_;
 };
+
+// The needs that the same program would have with other samples, by those that were measured with a mixture's. None: its blocks
+// keep something for each other, as those of a backward pass do, and what they keep goes by the samples.
+std::optional<ProgramNeeds> in_samples(const ProgramNeeds& mixture, size_t stacks, Samples samples);
 
 ProgramNeeds needs_of(const Graph& graph, double runs, Samples samples, const std::vector<int64_t>& chunks,
                       const DeviceDescription& device, TimeModel& time);

@@ -138,7 +138,7 @@ void KnownPrograms::enter_capacity_of(const Variant& variant) {
   if (capacity_ == capacity) return;
   capacity_ = capacity;
   micro_steps_.clear();
-  twins_.clear();
+  micro_step_twins_.clear();
   if (filling_of_) time_.emplace(device_.rates, filling_of_(variant));
 }
 
@@ -162,69 +162,85 @@ bool KnownPrograms::may_relocate(const OffloadChoice& choice, const std::vector<
          std::ranges::any_of(parts, [&](Part part) { return choice.of(part).any(); });
 }
 
-std::shared_ptr<const ProgramNeeds> KnownPrograms::micro_step_of(const Experiment& experiment,
-                                                                 const Variant& variant, Samples samples,
-                                                                 const std::vector<int64_t>& chunks) {
-  const OffloadChoice& o = variant.offload;
-  const bool updates = variant.update_in_backward;
-  Key key = {static_cast<int64_t>(samples),
-             variant.accumulation,
-             variant.loss_chunk,
-             o.smallest_bytes,
-             updates ? 1 : 0,
-             updates ? o.slice_elements : 0,
-             variant.recompute.segment,
-             static_cast<int64_t>(chunks.size())};
-  key.insert(key.end(), chunks.begin(), chunks.end());
-  std::vector<Part> parts = {Part::gradients, Part::weights, Part::activations};
-  if (updates) parts.push_back(Part::states);
-  add_depths(key, experiment);
-  for (const RecomputePoint point : variant.recompute.layers) key.push_back(static_cast<int64_t>(point));
-  Key twin = key;
-  add_targets(key, o, parts);
-  std::shared_ptr<const ProgramNeeds>& micro_step = micro_steps_[key];
-  if (micro_step != nullptr) return micro_step;
-  const auto build = [&] {
-    const Graph& train = trains_.of(experiment, variant);
-    return measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(),
-                    variant, samples, chunks, bounds_others(variant.recompute));
-  };
-  if (!may_relocate(o, parts)) return micro_step = std::make_shared<ProgramNeeds>(build().needs());
-  OffloadChoice moved = o;
+KnownPrograms::Shared KnownPrograms::relocated(Twins& twins, Key twin, const OffloadChoice& choice,
+                                               const std::vector<Part>& parts,
+                                               const std::function<MeasuredProgram()>& build) {
+  if (!may_relocate(choice, parts)) return std::make_shared<ProgramNeeds>(build().needs());
+  OffloadChoice moved = choice;
   for (const Part part : parts)
     if (moved.of(part).any()) moved.of(part) = Space::disk;
   add_targets(twin, moved, parts);
-  if (const auto known = twins_.find(twin); known != twins_.end()) {
+  if (const auto known = twins.find(twin); known != twins.end()) {
     count(known->second.needs().ops.base);
-    return micro_step = std::make_shared<ProgramNeeds>(known->second.with_homes(o.targets()));
+    return std::make_shared<ProgramNeeds>(known->second.with_homes(choice.targets()));
   }
-  return micro_step = std::make_shared<ProgramNeeds>(twins_.emplace(twin, build()).first->second.needs());
+  return std::make_shared<ProgramNeeds>(twins.emplace(std::move(twin), build()).first->second.needs());
 }
 
-std::shared_ptr<const ProgramNeeds> KnownPrograms::update_of(const Experiment& experiment,
-                                                             const Variant& variant, Samples samples,
-                                                             const std::vector<int64_t>& chunks) {
+KnownPrograms::Shared KnownPrograms::micro_step_of(const Experiment& experiment, const Variant& variant,
+                                                   Samples samples, const std::vector<int64_t>& chunks) {
   const OffloadChoice& o = variant.offload;
-  Key key = {static_cast<int64_t>(samples), static_cast<int64_t>(chunks.size()), o.slice_elements,
-             o.smallest_bytes};
-  add_targets(key, o, {Part::states, Part::gradients, Part::weights});
-  add_depths(key, experiment);
-  std::shared_ptr<const ProgramNeeds>& update = updates_[key];
-  if (update == nullptr) {
-    Variant plain = variant;
-    plain.recompute = {};
-    const Graph& train = trains_.keeping(experiment, plain);
-    update = std::make_shared<ProgramNeeds>(
-        measured(finish_programs(experiment, plain, device_, train, Programs::update).front(), variant,
-                 samples, chunks)
-            .needs());
-  }
-  return update;
+  const bool updates = variant.update_in_backward;
+  Key twin = {static_cast<int64_t>(samples),
+              variant.accumulation,
+              variant.loss_chunk,
+              o.smallest_bytes,
+              updates ? 1 : 0,
+              updates ? o.slice_elements : 0,
+              variant.recompute.segment,
+              static_cast<int64_t>(chunks.size())};
+  twin.insert(twin.end(), chunks.begin(), chunks.end());
+  std::vector<Part> parts = {Part::gradients, Part::weights, Part::activations};
+  if (updates) parts.push_back(Part::states);
+  add_depths(twin, experiment);
+  for (const RecomputePoint point : variant.recompute.layers) twin.push_back(static_cast<int64_t>(point));
+  Key key = twin;
+  add_targets(key, o, parts);
+  Shared& micro_step = micro_steps_[key];
+  if (micro_step == nullptr)
+    micro_step = relocated(micro_step_twins_, std::move(twin), o, parts, [&] {
+      const Graph& train = trains_.of(experiment, variant);
+      return measured(finish_programs(experiment, variant, device_, train, Programs::micro_step).front(),
+                      variant, samples, chunks, bounds_others(variant.recompute));
+    });
+  return micro_step;
 }
 
-std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experiment& experiment,
-                                                                 const Variant& variant, Samples samples,
-                                                                 const std::vector<int64_t>& chunks) {
+KnownPrograms::Shared KnownPrograms::of_mixture(const Experiment& experiment, Samples samples,
+                                                const std::function<Shared(const Experiment&)>& mixture) {
+  const size_t stacks = experiment.model.stacks().size();
+  const std::vector<int64_t> depths(stacks, kSampledFirst + kSampledRest);
+  const std::optional<ProgramNeeds> needs = in_samples(*mixture(of_depth(depths)), stacks, samples);
+  return needs ? std::make_shared<ProgramNeeds>(*needs) : nullptr;
+}
+
+KnownPrograms::Shared KnownPrograms::update_of(const Experiment& experiment, const Variant& variant,
+                                               Samples samples, const std::vector<int64_t>& chunks) {
+  const OffloadChoice& o = variant.offload;
+  const std::vector<Part> parts = {Part::states, Part::gradients, Part::weights};
+  Key twin = {static_cast<int64_t>(samples), static_cast<int64_t>(chunks.size()), o.slice_elements,
+              o.smallest_bytes};
+  add_depths(twin, experiment);
+  Key key = twin;
+  add_targets(key, o, parts);
+  Shared& update = updates_[key];
+  if (update != nullptr) return update;
+  if (is_in_segments(samples))
+    update = of_mixture(experiment, samples, [&](const Experiment& of_depth) {
+      return update_of(of_depth, variant, Samples::mixture, chunks);
+    });
+  if (update != nullptr) return update;
+  Variant plain = variant;
+  plain.recompute = {};
+  return update = relocated(update_twins_, std::move(twin), o, parts, [&] {
+           const Graph& train = trains_.keeping(experiment, plain);
+           return measured(finish_programs(experiment, plain, device_, train, Programs::update).front(),
+                           variant, samples, chunks);
+         });
+}
+
+KnownPrograms::Shared KnownPrograms::evaluation_of(const Experiment& experiment, const Variant& variant,
+                                                   Samples samples, const std::vector<int64_t>& chunks) {
   const OffloadChoice& o = variant.offload;
   Key key = chunks;
   for (const int64_t part :
@@ -232,13 +248,19 @@ std::shared_ptr<const ProgramNeeds> KnownPrograms::evaluation_of(const Experimen
     key.push_back(part);
   add_targets(key, o, {Part::weights});
   add_depths(key, experiment);
-  std::shared_ptr<const ProgramNeeds>& evaluation = evaluations_[key];
-  if (evaluation == nullptr)
-    evaluation = std::make_shared<ProgramNeeds>(
-        measured(finish_programs(experiment, variant, device_, Graph(), Programs::evaluation).front(),
-                 variant, samples, chunks)
-            .needs());
-  return evaluation;
+  Shared& evaluation = evaluations_[key];
+  if (evaluation != nullptr) return evaluation;
+  if (is_in_segments(samples))
+    evaluation = of_mixture(experiment, samples, [&](const Experiment& of_depth) {
+      return evaluation_of(of_depth, variant, Samples::mixture, chunks);
+    });
+  if (evaluation != nullptr) return evaluation;
+  Variant plain = variant;
+  plain.recompute = {};
+  return evaluation = std::make_shared<ProgramNeeds>(
+             measured(finish_programs(experiment, plain, device_, Graph(), Programs::evaluation).front(),
+                      variant, samples, chunks)
+                 .needs());
 }
 
 const Experiment& KnownPrograms::of_depth(const std::vector<int64_t>& depths) {

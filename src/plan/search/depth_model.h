@@ -108,12 +108,22 @@ class KnownPrograms {
                            const std::vector<int64_t>& chunks, bool bounds = true);
   void count(int64_t ops);
   [[nodiscard]] bool may_relocate(const OffloadChoice& choice, const std::vector<Part>& parts) const;
-  std::shared_ptr<const ProgramNeeds> micro_step_of(const Experiment& experiment, const Variant& variant,
-                                                    Samples samples, const std::vector<int64_t>& chunks);
-  std::shared_ptr<const ProgramNeeds> update_of(const Experiment& experiment, const Variant& variant,
-                                                Samples samples, const std::vector<int64_t>& chunks);
-  std::shared_ptr<const ProgramNeeds> evaluation_of(const Experiment& experiment, const Variant& variant,
-                                                    Samples samples, const std::vector<int64_t>& chunks);
+  using Shared = std::shared_ptr<const ProgramNeeds>;
+  using Key = std::vector<int64_t>;
+  using Twins = std::map<Key, MeasuredProgram>;
+  Shared micro_step_of(const Experiment& experiment, const Variant& variant, Samples samples,
+                       const std::vector<int64_t>& chunks);
+  Shared update_of(const Experiment& experiment, const Variant& variant, Samples samples,
+                   const std::vector<int64_t>& chunks);
+  Shared evaluation_of(const Experiment& experiment, const Variant& variant, Samples samples,
+                       const std::vector<int64_t>& chunks);
+  // The needs of a program whose `parts` move as `choice` says: those of its twin, which is like it but for the offload
+  // targets. `twin` is its key without them, `build` builds it.
+  Shared relocated(Twins& twins, Key twin, const OffloadChoice& choice, const std::vector<Part>& parts,
+                   const std::function<MeasuredProgram()>& build);
+  // The needs of a program without recomputation by those of a mixture's, where these tell them.
+  Shared of_mixture(const Experiment& experiment, Samples samples,
+                    const std::function<Shared(const Experiment&)>& mixture);
 
   const Experiment& of_depth(const std::vector<int64_t>& depths);
 
@@ -132,11 +142,10 @@ class KnownPrograms {
   std::set<const DepthModel*> counted_;  // whose work is in ops_built_
   bool relocates_;
   NodeCopy copy_;
-  using Key = std::vector<int64_t>;
   static void add_targets(Key& key, const OffloadChoice& choice, const std::vector<Part>& parts);
   static void add_depths(Key& key, const Experiment& experiment);
-  std::map<Key, std::shared_ptr<const ProgramNeeds>> micro_steps_, updates_, evaluations_;
-  std::map<Key, MeasuredProgram> twins_;  // of micro-steps, whatever offload target their parts have
+  std::map<Key, Shared> micro_steps_, updates_, evaluations_;
+  Twins micro_step_twins_, update_twins_;
 };
 
 // Blocks of one stack, the first of them at one point of recomputation and the rest at another.

@@ -43,6 +43,14 @@ bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some) {
                              [&](Part part) { return most.of(part).moved() >= some.of(part).moved(); });
 }
 
+// Returns whether `some` moves of every part no more than `most` does, and nothing to disk where that moves nothing there.
+bool moves_no_more(const OffloadChoice& some, const OffloadChoice& most) {
+  const auto uses_disk = [](const OffloadChoice& choice) {
+    return std::ranges::any_of(kEveryPart, [&](Part part) { return choice.of(part).on_disk > 0; });
+  };
+  return moves_all_of(most, some) && (uses_disk(most) || !uses_disk(some));
+}
+
 int64_t process_bytes(const Usage& usage) {
   return usage.of(Space::device) + usage.of(Space::host) + usage.program_bytes;
 }
@@ -455,6 +463,12 @@ void Search::find_capacities_without_less() {
     }
 }
 
+bool Search::takes_no_less_than_before(size_t place) const {
+  const auto& no_less = known_.no_less_capacity[known_.by_size[place]];
+  return std::any_of(known_.by_size.begin(), known_.by_size.begin() + static_cast<std::ptrdiff_t>(place),
+                     [&](size_t smaller) { return no_less[smaller] != 0; });
+}
+
 bool Search::has_no_less_capacity(size_t larger, size_t frame) const {
   return frames_[larger].variant.update_in_backward == frames_[frame].variant.update_in_backward &&
          known_.no_less_capacity[frames_[larger].capacity][frames_[frame].capacity] != 0;
@@ -557,7 +571,7 @@ void Search::each_of_frame(size_t frame, Limits& limits, const Visit& visit) {
 bool Search::may_be_among(size_t frame, const Limits& limits) const {
   const OffloadChoice& choice = frames_[frame].variant.offload;
   return frames_[frame].at_least < limits.seconds && !(limits.on_device && choice.any()) &&
-         (!limits.moves_no_more_than || moves_all_of(*limits.moves_no_more_than, choice));
+         (!limits.moves_no_more_than || moves_no_more(choice, *limits.moves_no_more_than));
 }
 
 // A search for the least memory: a frame that starts transfers ahead takes no less, and one with other places takes
@@ -602,6 +616,8 @@ void Search::each(Limits limits, const Visit& visit) {
   known_.done.clear();
   for (size_t i = 0; i < capacities_.size(); ++i) {
     const size_t capacity = limits.smallest_first ? known_.by_size[i] : i;
+    if (limits.smallest_first && takes_no_less_than_before(i))
+      limits.bytes = std::min(limits.bytes, limits.least);
     if (capacities_[capacity].at_least < limits.seconds)
       for (const Entry& entry : entries_of(capacity, limits)) each_of_entry(entry, excluded, limits, visit);
     if (request_.progress) request_.progress(i + 1, capacities_.size());
@@ -740,7 +756,9 @@ std::optional<Candidate> Search::least_near(const Limits& limits, const LayOut& 
     least = std::min(least, bytes);
     const auto near = static_cast<int64_t>(share * static_cast<double>(least));
     if (bytes <= near) spots.emplace_back(bytes, spot);
-    left.bytes = share > 1 ? near : near + 1;
+    // Larger micro-steps take as little at best, and are faster then.
+    left.least = least + 1;
+    left.bytes = std::min(left.bytes, share > 1 ? near : near + 1);
   });
   add_prefetching(spots, limits, static_cast<int64_t>(share * static_cast<double>(least)));
   if (share == 1) std::erase_if(spots, [&](const auto& spot) { return spot.first > least; });
@@ -831,7 +849,7 @@ std::optional<Candidate> Search::knee(const Candidate& chosen, const Budget& bud
         .bytes = most},
        [&](const Spot& spot, Limits& left) {
          const int64_t bytes = taken(spot.usage, budget);
-         if (bytes >= left.bytes || !moves_all_of(moved, variant_of(spot).offload)) return;
+         if (bytes >= left.bytes || !moves_no_more(variant_of(spot).offload, moved)) return;
          best = spot;
          left.bytes = bytes;
        });

@@ -50,7 +50,8 @@ class Search {
   std::optional<Candidate> least_within(const Budget& budget, double seconds, const LayOut& lay_out,
                                         bool on_device = false);
   // The least memory in at most 10 % more time than `chosen`, where that is a fifth less of it or better and
-  // moves no other parts off the device. By what the search knows already, and one layout.
+  // moves no other parts off the device, and none to disk where `chosen` has none there. By what the search knows already, and
+  // one layout.
   std::optional<Candidate> knee(const Candidate& chosen, const Budget& budget, const LayOut& lay_out);
   // Bytes that the variant does not go below, by its frame and by all frames that take no more: for tests.
   std::optional<DepthModel::Floor> floor_of(const Variant& variant);
@@ -119,6 +120,8 @@ class Search {
     // Frames that take at least so many are left out: of what `taken` says, or else of the variant's own in all memory.
     int64_t bytes = int64_t{1} << 62;
     bool of_ties = false;
+    int64_t least =
+        int64_t{1} << 62;  // as `bytes`, for capacities that take no less than one that was looked at
     [[nodiscard]] bool is_open() const { return seconds >= 1e300; }
   };
   using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t, int64_t, int64_t, int64_t>;
@@ -204,6 +207,7 @@ class Search {
   Least least_of(size_t capacity, const OffloadChoice& choice);
   // `by_point`: of segments with the seconds of their point alone, for which no other program is measured.
   Least least_at(const Spot& spot, bool by_point = false);
+  Least least_at(const Spot& spot, const OffloadChoice& choice, bool by_point = false);
   int64_t transient_at(Spot spot);
   int64_t least_transient_at(const Spot& spot);
   bool exceeds_by_still(const Spot& spot, const Limits& limits);
@@ -235,6 +239,8 @@ class Search {
   [[nodiscard]] std::pair<int64_t, int64_t> range_of(const Split& split) const;
   bool is_pointless(size_t frame, const Split& split, const Limits& limits);
   Least least_of_split(size_t frame, const Split& split, const Limits& limits);
+  Least least_of_split_at(Spot spot, size_t few, const Limits& limits);
+  Least least_of_activations_split_at(Spot spot, size_t few, size_t all, const Limits& limits);
   class Mix;
   Usage of_split(const Spot& spot);
   [[nodiscard]] bool is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& limits);
@@ -259,6 +265,8 @@ class Search {
   [[nodiscard]] bool takes_no_less(size_t larger, size_t frame) const;
   [[nodiscard]] bool takes_no_less_on_device(size_t larger, size_t frame) const;
   void find_capacities_without_less();
+  // Of those by size: whether one before it takes no more.
+  [[nodiscard]] bool takes_no_less_than_before(size_t place) const;
   // Frames that are too large for limits, in all or for the device alone: what takes no less is so too.
   struct Excluded {
     std::vector<size_t> everywhere, on_device;  // frames

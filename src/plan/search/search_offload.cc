@@ -263,10 +263,13 @@ int64_t Search::transient_at(Spot spot) {
   return usage.of(Space::device) - usage.persistent[index(Space::device)];
 }
 
-// Activations that move count as they do in their place.
 Search::Least Search::least_at(const Spot& spot, bool by_point) {
+  return least_at(spot, frames_[spot.frame].variant.offload, by_point);
+}
+
+// Activations that move count as they do in their place.
+Search::Least Search::least_at(const Spot& spot, const OffloadChoice& choice, bool by_point) {
   const Frame& frame = frames_[spot.frame];
-  const OffloadChoice& choice = frame.variant.offload;
   const bool at_point = spot.segment == 1 && spot.first == spot.rest;
   const bool knows_activations = at_point && choice.activations.is_whole();
   const Base& base = base_of(frame.capacity, choice, knows_activations, at_point ? spot.first : spot.rest);
@@ -544,6 +547,63 @@ Search::Least Search::least_of_split(size_t frame, const Split& split, const Lim
   return least;
 }
 
+// What a spot of a split takes and costs at the least, of parts that are no activations: at its point, with as few layers moved
+// as the device has room for and, where the rest is on the host, as few on disk as that has. `few`: the frame that moves as
+// little of the part as the split may.
+Search::Least Search::least_of_split_at(Spot spot, size_t few, const Limits& limits) {
+  const Split split = spot.split;
+  const size_t frame = spot.frame, capacity = frames_[frame].capacity;
+  spot.frame = few;
+  spot.split = {};
+  const Least of_few = least_at(spot);
+  auto [moved, most] = range_of(split);
+  const OffloadCosts& costs =
+      costs_of(capacity, updates_in_backward(capacity, choice_with(frame, split, Space::host)));
+  if (split.device && limits.budget.device_bytes) {
+    const Space target = split.host ? Space::host : Space::disk;
+    const int64_t device = of_few.device + least_transient_at(spot);
+    moved = first_place(moved, most, [&](int64_t count) {
+      return device - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;
+    });
+  }
+  int64_t on_disk = 1;
+  if (split.disk && split.host && limits.budget.host_bytes) {
+    const int64_t others = least_of(capacity, choice_with(frame, split, Space::device)).host +
+                           of_few.programs + request_.target.host.total();
+    on_disk = first_place(1, std::max<int64_t>(1, moved - 1), [&](int64_t count) {
+      return others + costs.of(split.part, Space::host, target_in(split, moved, count)).taken <=
+             *limits.budget.host_bytes;
+    });
+  }
+  Least least = least_at(spot, choice_with(frame, split, target_in(split, moved, on_disk)));
+  least.device = 0;
+  if (split.disk) least.host = std::min(least.host, of_few.host);  // more of it may be on disk
+  return least;
+}
+
+// The same of activations: by programs that move nothing else of theirs, of as large a share of the layers as the device has
+// room for (of_split).
+Search::Least Search::least_of_activations_split_at(Spot spot, size_t few, size_t all, const Limits& limits) {
+  const Split split = spot.split;
+  spot.split = {};
+  Spot with_all = spot;
+  spot.frame = few;
+  with_all.frame = all;
+  Least least = least_at(spot);
+  const Least of_all = least_at(with_all);
+  const auto stays = static_cast<double>(least_transient_at(spot));
+  const auto moves = static_cast<double>(least_transient_at(with_all));
+  const bool has_room_for = split.device && limits.budget.device_bytes;
+  const double room =
+      has_room_for ? static_cast<double>(*limits.budget.device_bytes - least.device) : std::max(stays, moves);
+  least.device += static_cast<int64_t>(std::min(stays, moves));
+  if (stays <= room || moves >= stays) return least;
+  const double share = std::min(1.0, (stays - room) / (stays - moves));
+  least.seconds += share * std::max(0.0, of_all.seconds - least.seconds);
+  if (!split.disk) least.host += static_cast<int64_t>(share * static_cast<double>(of_all.host - least.host));
+  return least;
+}
+
 // A search for the least memory: a part takes less of the device with all of it moved, where host and
 // disk have room for that with some to spare.
 bool Search::is_pointless(size_t frame, const Split& split, const Limits& limits) {
@@ -598,11 +658,10 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
   const size_t few = frame_with(split.device ? Space::device : Space::host);
   const size_t all = frame_with(split.host ? Space::host : Space::disk);
   const bool knows = split.part != Part::activations;
-  const auto is_slow = [&](Spot spot) {
-    spot.split = {};
-    spot.frame = few;
-    const Least least = knows ? least_at(spot) : least_of(capacity, frames_[few].variant.offload);
-    return exceeds(Least{.disk_traffic = least.disk_traffic, .seconds = least.seconds}, limits);
+  const auto is_slow = [&](const Spot& spot) {
+    return exceeds(
+        knows ? least_of_split_at(spot, few, limits) : least_of_activations_split_at(spot, few, all, limits),
+        limits);
   };
   const auto is_large = [&](Spot spot) {
     spot.split = {};

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "graph/name_ending.h"
 #include "ops/rule.h"
 #include "passes/offload_parts.h"
 #include "passes/transfers.h"
@@ -71,10 +72,11 @@ Graph offload_activations(Graph train, const OffloadChoice& choice, const Offloa
   // By op the first tensor that is stored behind it, and by tensor the next one.
   std::vector<TensorId> first_stored(train.ops().size(), kNoTensor);
   std::vector<TensorId> next_stored(train.tensors().size(), kNoTensor);
+  static NameEnding ending(".home");
   for (size_t i = 0; i < waiting.size(); ++i) {
     const TensorId id = waiting[i];
     Tensor offloaded = train.tensor(id);
-    offloaded.name = train.fresh_name(offloaded.name + ".home");
+    offloaded.name = train.fresh_name(ending.behind(offloaded.name));
     offloaded.space = spaces[i];
     offloaded_of[static_cast<size_t>(id)] = train.add_tensor(std::move(offloaded));
   }

@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "autodiff/autodiff.h"
+#include "graph/name_ending.h"
 #include "graph/op_kind.h"
 #include "ops/operands.h"
 #include "ops/rule.h"
@@ -85,7 +86,8 @@ class GradientCopies {
     TensorId& copy = copies_[static_cast<size_t>(id)];
     if (copy != kNoTensor) return copy;
     const Tensor& gradient = train_.tensor(id);
-    const std::string name = gradient.name + ".copy";
+    static NameEnding ending(".copy");
+    const Name name = ending.behind(gradient.name);
     if (accumulation_ > 1) return copy = append_fetch(train_, id, name, writer);
     return copy = train_.add_tensor(
                {name, gradient.shape, gradient.dtype, Role::activation, Space::device, gradient.block});
@@ -106,7 +108,8 @@ void fetch_for_square(Graph& update, Op& square) {
   const int64_t all = update.tensor(gradient).shape.elements();
   const bool is_piece = update.tensor(gradient).whole.rank() > 0;
   const int64_t piece = square.attrs.contains("elements") && !is_piece ? piece_of(square) : 0;
-  const std::string name = update.tensor(gradient).name + ".squared";
+  static NameEnding squared(".squared");
+  const Name name = squared.behind(update.tensor(gradient).name);
   gradient = append_fetch(update, gradient, {0, piece > 0 ? piece : all}, name, square, piece);
   if (piece > 0) square.attrs["whole"] = all;
 }

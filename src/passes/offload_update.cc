@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <deque>
+#include <mutex>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "base/units.h"
+#include "graph/name_ending.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 #include "passes/offload_parts.h"
@@ -22,6 +25,15 @@ bool needs_output(const Graph& graph, const Op& op, size_t i) {
   if (i != 0 || may_skip(op)) return true;
   return std::none_of(op.outputs.begin(), op.outputs.end(),
                       [&](TensorId id) { return id != kNoTensor && graph.tensor(id).role == Role::master; });
+}
+
+// ".slice7". Programs by the hundred have the same slices.
+NameEnding& slice_ending(int64_t slice) {
+  static std::mutex mutex;
+  static std::deque<NameEnding> endings;
+  const std::lock_guard lock(mutex);
+  while (std::ssize(endings) <= slice) endings.emplace_back(formatted(".slice{}", endings.size()));
+  return endings[static_cast<size_t>(slice)];
 }
 
 class Slicing {
@@ -119,8 +131,8 @@ class Slicing {
         {copy_name(offloaded, range), shape, weight.dtype, Role::activation, Space::device, weight.block});
   }
 
-  [[nodiscard]] std::string copy_name(TensorId offloaded, ElementRange range) const {
-    return formatted("{}.slice{}", graph_.tensor(offloaded).name, range.first / slice_elements_);
+  [[nodiscard]] Name copy_name(TensorId offloaded, ElementRange range) const {
+    return slice_ending(range.first / slice_elements_).behind(graph_.tensor(offloaded).name);
   }
 
   // The weight's `range` in an operand that may have one value for several of the weight's elements, as the

@@ -1,5 +1,6 @@
 #include "passes/transfers.h"
 
+#include "graph/name_ending.h"
 #include "graph/op_kind.h"
 #include "ops/rule.h"
 
@@ -24,21 +25,25 @@ void append_wait(Graph& graph, OpKind kind, TensorId copy, const Op& partner) {
 
 }  // namespace
 
-TensorId append_fetch(Graph& graph, TensorId offloaded, ElementRange range, const std::string& copy_name,
+TensorId append_fetch(Graph& graph, TensorId offloaded, ElementRange range, const Name& copy_name,
                       const Op& reader, int64_t piece) {
+  const Tensor& whole = graph.tensor(offloaded);
+  const bool is_whole = range.elements == whole.shape.elements();
+  const TensorId copy =
+      graph.add_tensor({graph.fresh_name(copy_name), is_whole ? whole.shape : Shape{range.elements},
+                        whole.dtype, Role::activation, Space::device, whole.block});
   Op fetch = transfer(OpKind::fetch, reader);
   fetch.inputs = {offloaded};
-  fetch.outputs = {kNewTensor};
+  fetch.outputs = {copy};
   fetch.attrs = {{"first", range.first}, {"elements", range.elements}};
   if (piece > 0)
     fetch.attrs["piece"] = piece, fetch.attrs["whole"] = graph.tensor(offloaded).shape.elements();
-  const TensorId copy = emit(graph, std::move(fetch), copy_name).front();
-  graph.set_block(copy, graph.tensor(offloaded).block);
+  emit(graph, std::move(fetch), "");
   append_wait(graph, OpKind::fetch_wait, copy, reader);
   return copy;
 }
 
-TensorId append_fetch(Graph& graph, TensorId offloaded, const std::string& copy_name, const Op& reader) {
+TensorId append_fetch(Graph& graph, TensorId offloaded, const Name& copy_name, const Op& reader) {
   return append_fetch(graph, offloaded, {0, graph.tensor(offloaded).shape.elements()}, copy_name, reader);
 }
 
@@ -93,8 +98,9 @@ Graph copy_for_readers(Graph graph, const std::vector<char>& marked, const Appen
 }
 
 Graph fetch_for_readers(Graph graph, const std::vector<char>& offloaded) {
+  static NameEnding fetched(".fetched");
   return copy_for_readers(std::move(graph), offloaded, [](Graph& to, TensorId tensor, const Op& reader) {
-    return append_fetch(to, tensor, to.tensor(tensor).name + ".fetched", reader);
+    return append_fetch(to, tensor, fetched.behind(to.tensor(tensor).name), reader);
   });
 }
 

@@ -14,9 +14,9 @@ namespace plimsoll {
 // Appends fetch and fetch_wait of a range of `offloaded`, side by side, for the op that comes next; returns the
 // copy, an activation named after `copy_name`. `piece` (0: the same at all ranks): the range is of the first rank, and
 // for_rank() moves it by so many elements for each.
-TensorId append_fetch(Graph& graph, TensorId offloaded, ElementRange range, const std::string& copy_name,
+TensorId append_fetch(Graph& graph, TensorId offloaded, ElementRange range, const Name& copy_name,
                       const Op& reader, int64_t piece = 0);
-TensorId append_fetch(Graph& graph, TensorId offloaded, const std::string& copy_name, const Op& reader);
+TensorId append_fetch(Graph& graph, TensorId offloaded, const Name& copy_name, const Op& reader);
 
 // Appends store and store_wait of `copy` into `offloaded` from element `first` on, side by side, after the op
 // `writer`. `piece` as above.

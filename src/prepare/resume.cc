@@ -224,7 +224,7 @@ Recipe as_saved(const Recipe& recipe, const TrainerState& saved, const Experimen
   return kept;
 }
 
-// Whether the plan of `recipe` has what `kept` states in addition.
+// Returns whether the plan of `recipe` has what `kept` states in addition.
 bool has_kept(const Plan& plan, const Recipe& recipe, const Recipe& kept) {
   const Experiment& experiment = plan.request.workload.experiment;
   const Variant& chosen = plan.variant;

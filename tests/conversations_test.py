@@ -173,9 +173,28 @@ class ChatTest(unittest.TestCase):
         for template in ("auto", "chatml", "llama2", "llama3", "mistral", "alpaca"):
             refused = self.train([{"messages": beside}], expect=4, name=f"beside-{template}", template=template)
             self.assertIn("message 2: has tool_calls, and the chat template prints no tool_calls", refused)
+        self.check_asked_calls(beside)
         self.train([{"messages": beside}], name="began", reading=5)  # a run that began without the calls goes on so
+        self.assertEqual(self.asked("began", {"messages": [*beside, *TALK]}).returncode, 0)
         (self.model / "chat_template.jinja").write_text(OWN.replace("m.content", "(m.content or m.tool_calls | tojson)"))
         self.train([{"messages": calls}], name="printed")
+
+    def asked(self, name, row, *words):
+        rows = self.folder / "asked.jsonl"
+        rows.write_text(json.dumps(row) + "\n")
+        return run("generate", self.folder / name, "--data", rows, "--max-new-tokens", 1, *words)
+
+    def check_asked_calls(self, beside):
+        """Prompts whose calls no template prints are refused as rows of trainings are; tools are told of."""
+        self.train([{"messages": TALK}], name="plain calls")
+        refused = self.asked("plain calls", {"messages": [*beside, *TALK]})
+        self.assertEqual(refused.returncode, 4, refused.stderr)
+        self.assertIn("asked.jsonl:1: message 2: has tool_calls, and the chat template prints no tool_calls", refused.stderr)
+        self.assertEqual(self.asked("plain calls", {"messages": beside}).returncode, 0)  # the last one is the answer
+        told = self.asked("plain calls", {"messages": TALK, "tools": [{"name": "weather"}]})
+        self.assertEqual(told.returncode, 0, told.stderr)
+        self.assertIn("asked.jsonl:1: has tools, and the chat template prints none", told.stderr)
+        self.assertNotIn("prints none", self.asked("plain calls", {"messages": TALK}).stderr)
 
     def test_bad_rows_and_templates_end_with_a_message_and_write_no_checkpoint(self):
         self.assertIn("has no chat template", self.train([{"messages": TALK}], expect=2))

@@ -179,8 +179,24 @@ class DividedGradients(DividedTest):
             self.assertIn("which divide gradients and the optimizer's states", output("plan", recipe, *words, *stated))
         output("train", recipe, *words, "--set", "schedule.max_steps=2", "--quiet")
         self.assertEqual(json.loads((self.folder / "run/checkpoint-2/trainer_state.json").read_text())["reduces"], "each")
+        self.check_resumed_stages(recipe, words)
         refused = output("plan", recipe, "--devices", 2, "--set", "memory.shard=gradients", "--set", "optimizer.name=adafactor", code=2)
         self.assertIn("devices: 2: memory.shard: gradients with optimizer.name: adafactor is not supported with several devices yet", refused)
+
+    def check_resumed_stages(self, recipe, little):
+        """A run that auto has divided gradients for goes on so in more memory, unless another stage is stated or it does not fit."""
+        states = lambda step: json.loads((self.folder / f"run/checkpoint-{step}/trainer_state.json").read_text())["shard"]  # noqa: E731
+        ample = (*little[:4], "--memory", "8GiB")
+        self.assertEqual(states(2), "gradients")
+        self.assertNotIn("divide gradients", output("plan", recipe, *ample))  # auto alone
+        output("train", recipe, *ample, "--set", "schedule.max_steps=3", "--quiet", "--resume")
+        self.assertEqual(states(3), "gradients")
+        output("train", recipe, *ample, "--set", "schedule.max_steps=4", "--quiet", "--resume", "--set", "memory.shard=states")
+        self.assertEqual(states(4), "states")
+        done = run("train", recipe, *little, "--set", "schedule.max_steps=5", "--resume")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(states(5), "gradients")
+        self.assertIn("the same experiment, but sums are formed in another order", done.stderr)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -249,6 +250,23 @@ def link_words(build, test):
     return shlex.split(line.split("&&")[1])
 
 
+def compiled(words, place, seconds=None):
+    """Runs a compiler or a linker to its end, for so many seconds at most with all that it has started."""
+    seconds = seconds or float(os.environ.get("PLIMSOLL_COMPILE_SECONDS", "1800"))
+    process = subprocess.Popen(words, cwd=place, start_new_session=True)
+    try:
+        code = process.wait(seconds)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        sys.exit(f"error: {pathlib.Path(sys.argv[0]).name}: a compiler or linker ran for more than {seconds:g} s and was stopped; on a slow or busy machine "
+                 f"set PLIMSOLL_COMPILE_SECONDS to more:\n  {shlex.join(map(str, words))}")
+    if code != 0:
+        raise subprocess.CalledProcessError(code, words)
+
+
 def notices(folder, source, chosen, test, build, compiling):
     """What a test says in `chosen` cases of the fault that lies in `folder`; empty: nothing. `source`: what is compiled anew."""
     place, words = compiling
@@ -257,11 +275,11 @@ def notices(folder, source, chosen, test, build, compiling):
     copy = pathlib.Path(folder) / source
     words[-1] = str(copy if copy.exists() else pathlib.Path(source).resolve())
     words[words.index("-o"):words.index("-o")] = ["-w", "-x", "c++"]  # kernels are .cu
-    subprocess.run([words[0], f"-I{folder}/src", *words[1:]], cwd=place, check=True)
+    compiled([words[0], f"-I{folder}/src", *words[1:]], place)
     # An object that is named comes before the library's, which has the kernels beside it in one object with what it takes the place of.
     linking = link_words(build, test)
     linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-Wl,--allow-multiple-definition", "-o", program]
-    subprocess.run(linking, cwd=build, check=True)
+    compiled(linking, build)
     try:
         done = subprocess.run([program, f"--gtest_filter={chosen}", "--gtest_fail_fast"], capture_output=True, text=True, timeout=900)
     except subprocess.TimeoutExpired:

@@ -48,12 +48,12 @@ def is_of_layer(name, shape):
     return len(shape) == 2 and ".layers." in name
 
 
-def in_eight_bits(folder, out, reading=0):
+def in_eight_bits(folder, out, reading=0, keeps="nothing"):
     """The folder's model as transformers saves one that was loaded with load_in_8bit."""
     shutil.copytree(folder, out, ignore=shutil.ignore_patterns("checkpoint-*", "recipe.yaml", "*.jsonl", "run.json", ".plimsoll", "checksums.json"))
     tensors = {}
     for name, (dtype, shape, data) in read_tensors(folder / "model.safetensors").items():
-        if not is_of_layer(name, shape):
+        if not is_of_layer(name, shape) or keeps in name:
             tensors[name] = dtype, shape, data
             continue
         assert dtype == "F32", (name, dtype)
@@ -157,6 +157,25 @@ class EightBits(CommandTest):
         self.assertEqual(plain, whole)
         self.assertNotIn("quantization_config", json.loads((self.folder / "whole/config.json").read_text()))
         self.assertIn("stores its weights quantised", output("export", read, "--to", "merged", "--out", self.folder / "no", "--into", "base", code=2))
+
+    def test_what_the_folder_stores_in_codes_and_the_run_had_whole_is_written_whole(self):
+        stored = str(in_eight_bits(self.run_folder, self.folder / "stored"))
+        for name, targets in (("adapted", ["q_proj", "up_proj"]), ("kept", ["q_proj"])):
+            out = self.trained(name, {**EIGHT, "unquantised": ["up_proj", "down_proj"], "targets": targets}, model=stored)
+            told = json.loads(output("export", out, "--to", "merged", "--out", self.folder / f"{name} merged", "--threads", 1, "--json"))
+            self.assertLess(told["mean_difference"], 1e-5)
+            tensors = read_tensors(self.folder / f"{name} merged/model.safetensors")
+            self.assertEqual({dtype for dtype, _, _ in tensors.values()}, {"F32"})
+            self.assertEqual(set(tensors), set(read_tensors(self.run_folder / "model.safetensors")))
+
+    def test_what_the_folder_stores_whole_and_the_run_had_in_codes_is_what_codes_hold(self):
+        stored = in_eight_bits(self.run_folder, self.folder / "stored", keeps="down_proj")
+        out = self.trained("all", {**EIGHT, "unquantised": "none", "targets": ["q_proj"]}, model=str(stored))
+        told = json.loads(output("export", out, "--to", "merged", "--out", self.folder / "merged", "--threads", 1, "--json"))
+        self.assertLess(told["mean_difference"], 1e-5)
+        whole, merged = (next(data for name, (_, _, data) in read_tensors(path / "model.safetensors").items() if name.endswith("down_proj.weight"))
+                         for path in (self.run_folder, self.folder / "merged"))
+        self.assertNotEqual(whole, merged)
 
     def test_what_does_not_go_together_is_refused_with_the_key_to_set(self):
         stored = str(in_eight_bits(self.run_folder, self.folder / "stored"))

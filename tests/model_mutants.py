@@ -120,15 +120,18 @@ def linked(folder, changed, target, build, compiling):
         objects.append(f"{unit}.o")
         words = [*words[:-1], "-w", str(unit)]
         words[words.index("-o") + 1] = objects[-1]
-        subprocess.run([words[0], f"-I{folder}/src", *words[1:]], cwd=place, check=True)
+        gpu_mutants.compiled([words[0], f"-I{folder}/src", *words[1:]], place)
     words, program = gpu_mutants.link_words(build, target), f"{folder}/{pathlib.Path(target).name}"
     words[words.index("-o"):words.index("-o") + 2] = [*objects, "-Wl,--allow-multiple-definition", "-o", program]
-    subprocess.run(words, cwd=build, check=True)
+    gpu_mutants.compiled(words, build)
     return program
 
 
 def unit_test_that_fails(program):
-    done = subprocess.run([program, "--gtest_fail_fast"], capture_output=True, text=True)
+    try:
+        done = subprocess.run([program, "--gtest_fail_fast"], capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired:
+        return "no end"
     failed = re.search(r"^\[  FAILED  \] (\S+)", done.stdout, re.MULTILINE)
     return "" if done.returncode == 0 else failed[1] if failed else "a crash"
 

@@ -223,7 +223,10 @@ class NodeCopies(OneCopyTest):
         self.assertTrue(any("memory.shard: weights divides what gradients does" in note for note in plan["notes"]), plan["notes"])
         compared = ("plan", recipe, "--devices", 2, "--threads", 1, "--compare", "shard=gradients,weights")
         self.assertIn(" shard weights: memory.shard: weights divides what gradients does: the frozen weights are in memory once", " ".join(output(*compared).split()))
-        self.assertEqual([row["shard"] for row in json.loads(output(*compared, "--json"))["rows"]], ["gradients"] * 2)
+        rows = json.loads(output(*compared, "--json"))["rows"]
+        self.assertEqual([row["shard"] for row in rows], ["gradients"] * 2)
+        self.assertEqual(rows[0]["note"], "")
+        self.assertIn("the frozen weights are in memory once", rows[1]["note"])
         self.assertNotIn("divides what gradients does", output(*compared, "--set", "memory.node_copy=false"))
         apart = json.loads(output("plan", recipe, "--devices", 2, "--threads", 1, "--json", "--set", "memory.node_copy=false"))
         two = json.loads(output("plan", recipe, "--devices", 2, "--nodes", 2, "--threads", 1, "--json"))

@@ -119,6 +119,23 @@ class Plans(Case):
         points = pm.sweep(RECIPE, "2MiB..64MiB")
         self.assertEqual(list(points.to_pandas().budget_bytes), points.to_arrow()["budget_bytes"].to_pylist())
 
+    def test_arguments_of_a_trainer_without_adapters_train_all_weights(self) -> None:
+        class Arguments:
+            def __init__(self, output_dir: str, learning_rate: float = 5e-5) -> None:
+                self.learning_rate = learning_rate
+
+            def to_dict(self) -> "dict[str, Any]":
+                return {"learning_rate": self.learning_rate}
+
+        said = Arguments("out", learning_rate=3e-5)
+        adapter = {"peft_type": "LORA", "r": 8, "lora_alpha": 16}
+        for module, peft_config, method in (("transformers.training_args", None, "full"), ("transformers.training_args", adapter, "lora"), ("own", None, None)):
+            Arguments.__module__ = module
+            made, _ = pm.hf.recipe({"model": "m"}, peft_config, said, Path())
+            self.assertEqual((made.get("method", {}).get("type"), made["learning_rate"]), (method, 3e-5))
+            stated, _ = pm.hf.recipe({"model": "m", "method": {"type": "lora"}}, None, said, Path())
+            self.assertEqual(stated["method"], {"type": "lora"})
+
     def test_doctor_models_and_devices(self) -> None:
         log = (ROOT / "tests/doctor/logs/torch-2.6-fragmentation.log")
         found = pm.doctor(log)

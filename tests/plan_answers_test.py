@@ -415,6 +415,15 @@ class Report(unittest.TestCase):
             self.assertTrue(means and "nf4" not in means, means)
             self.assertFalse([way for way in plan_json(*words, "--memory", "40MiB", code=3)["ways"] if "qlora" in way["command"]])
 
+    def test_starts_of_adapters_are_no_quantised_weights(self):
+        for init in ("pissa", "olora"):
+            words = (SMALL, "--set", f"method.init={init}")
+            names = [component["name"] for component in plan_json(*words)["device"]["components"]]
+            self.assertIn("starts of adapters", names)
+            self.assertNotIn("weights (nf4)", names)
+            told = next(part for part in plan_json(*words, "--explain")["device"] if part["name"] == "starts of adapters")
+            self.assertIn("PiSSA", told["meaning"])
+
     def test_the_disk_has_its_components(self):
         held = ("--method", "full", "--set", "memory={offload: [states], disk: 1GiB}")
         disk = plan_json(SMALL, *held)["disk"]

@@ -101,12 +101,15 @@ def runs_notice(folder, unit, tests, build, compiling):
     words[words.index("-o") + 1] = changed
     words[-1] = f"{folder}/{unit}"
     words[words.index("-o"):words.index("-o")] = ["-w"]
-    subprocess.run([words[0], f"-I{folder}/src", *words[1:]], cwd=place, check=True)
+    gpu_mutants.compiled([words[0], f"-I{folder}/src", *words[1:]], place)
     linking = gpu_mutants.link_words(build, "plimsoll")
     linking[linking.index("-o"):linking.index("-o") + 2] = [changed, "-Wl,--allow-multiple-definition", "-o", program]
-    subprocess.run(linking, cwd=build, check=True)
+    gpu_mutants.compiled(linking, build)
     shutil.copy(build / "libplimsoll_mpi.so", folder)
-    done = subprocess.run([sys.executable, tests[0], program, "-k", tests[1], "-f"], env=WHOLE, capture_output=True, text=True, timeout=900)
+    try:
+        done = subprocess.run([sys.executable, tests[0], program, "-k", tests[1], "-f"], env=WHOLE, capture_output=True, text=True, timeout=900)
+    except subprocess.TimeoutExpired:
+        return "no end"
     if re.search(r"^Ran 0 tests|skipped=", done.stderr, re.MULTILINE):
         sys.exit(f"error: ranks_mutants.py: no test {tests[1]} ran:\n{done.stderr}")
     failed = re.search(r"^(?:FAIL|ERROR): (\w+)", done.stderr, re.MULTILINE)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -146,6 +147,36 @@ class Layers(unittest.TestCase):
     def test_an_unlisted_folder_and_a_missing_file_are_errors(self):
         self.assertEqual(self.check({"src/other/a.cc": ""})[0], 1)
         self.assertEqual(self.check({"src/base/a.cc": '#include "a.h"\n'})[0], 1)
+
+
+class PlantedFaults(unittest.TestCase):
+    def test_a_compiler_that_does_not_end_is_stopped_with_all_it_started_and_named(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", [str(ROOT / "tests"), *sys.path]):
+            import gpu_mutants
+            mark = pathlib.Path(folder) / "pid"
+            with self.assertRaises(SystemExit) as stopped:
+                gpu_mutants.compiled(["sh", "-c", f"sleep 600 & echo $! > {mark}; wait"], folder, 1)
+            for words in ("ran for more than 1 s and was stopped", "PLIMSOLL_COMPILE_SECONDS", "sleep 600"):
+                self.assertIn(words, str(stopped.exception))
+            stat = pathlib.Path("/proc", mark.read_text().strip(), "stat")
+            for _ in range(100):  # a process that was killed ends soon
+                try:
+                    ended = ") Z " in stat.read_text()
+                except OSError:
+                    ended = True
+                if ended:
+                    break
+                time.sleep(0.1)
+            self.assertTrue(ended)
+            gpu_mutants.compiled(["true"], folder, 60)
+            with self.assertRaises(subprocess.CalledProcessError):
+                gpu_mutants.compiled(["false"], folder, 60)
+
+    def test_every_step_that_compiles_has_the_limit(self):
+        for path in (ROOT / "tests").glob("*_mutants.py"):
+            for line in path.read_text().splitlines():
+                if "subprocess.run(" in line and '"ninja"' not in line:
+                    self.assertIn("timeout=", line, f"{path.name}: {line}")
 
 
 class InstructionSets(unittest.TestCase):

@@ -92,6 +92,8 @@ class SeveralDevices(CommandTest):
 
     def assert_same_experiment(self, config, counts=(2, 3), **settings):
         """Loss of every step, and the evaluations, are those of one device."""
+        for earlier in ("alone", *(f"on{count}" for count in counts)):
+            shutil.rmtree(self.folder / earlier, ignore_errors=True)
         alone = self.losses(config, "alone", 1, **settings)
         self.assertEqual(len(alone), STEPS)
         for count in counts:
@@ -144,6 +146,21 @@ class SeveralDevices(CommandTest):
 
     def test_preferences_beside_adapters_are_the_same_experiment(self):
         self.assert_same_experiment(LLAMA, (2,), task="dpo", **PAIRS, **LORA)
+
+    def test_each_device_evaluates_rows_where_a_micro_batch_is_one(self):
+        by_one = {"eval": {"every": 10, "micro": 1}}
+        self.assert_same_experiment(LLAMA, (2, 3), **{**EVALUATED, **by_one})
+        recipe = tiny_recipe(self.folder, LLAMA, "planned", **{**EVALUATED, **by_one})
+        sizes = [next(part["bytes"] for part in json.loads(output("plan", recipe, "--devices", count, "--json"))["host"]["components"]
+                      if part["name"] == "evaluation batches") for count in (1, 2, 3)]
+        for count, size in zip((2, 3), sizes[1:], strict=True):  # a row for each
+            self.assertAlmostEqual(size, count * sizes[0], delta=0.05 * size)
+
+    def test_each_device_evaluates_rows_for_scores_preferences_and_divided_weights(self):
+        by_one = {"eval": {"every": 10, "micro": 1}}
+        for settings in ({**CLASSES, **EVALUATED}, {"task": "dpo", **PAIRS, **LORA}, {"memory": {"shard": "weights"}, **EVALUATED}):
+            with self.subTest(settings):
+                self.assert_same_experiment(LLAMA, (3,), **{**settings, **by_one})
 
     def test_quantised_bases_are_the_same_experiment(self):
         self.assert_same_experiment({**LLAMA, "hidden_size": 64, "intermediate_size": 64}, (2,), **LONG, method={"type": "qlora", "r": 4})

@@ -49,6 +49,11 @@ def _tool_of(args: Any) -> str | None:
     return f"trl-{'.'.join(str(version).split('.')[:2])}" if tool == "trl" and version else None
 
 
+def _trains_all_weights(args: Any) -> bool:
+    """Whether these are arguments of transformers' Trainer, which makes no adapters by itself."""
+    return any(kind.__module__.split(".")[0] == "transformers" for kind in type(args).__mro__)
+
+
 def method_of(peft_config: Any) -> dict[str, Any]:
     """The method of a recipe that a LoraConfig states."""
     said: Mapping[str, Any] = peft_config if isinstance(peft_config, Mapping) else peft_config.to_dict()
@@ -93,6 +98,8 @@ def recipe(what: Any, peft_config: Any, args: Any, folder: pathlib.Path) -> tupl
         tool = None if isinstance(args, Mapping) else _tool_of(args)
         if tool:
             options["as_"] = tool
+        elif peft_config is None and _trains_all_weights(args):
+            made.setdefault("method", {"type": "full"})
     if peft_config is not None:
         if "method" in made:
             raise errors.InputError("method: is in the recipe, and in peft_config")

@@ -10,6 +10,8 @@ namespace plimsoll {
 
 // Staging worth giving: larger reads are not faster, smaller ones cost system calls.
 inline constexpr int64_t kLoadStagingBytes = int64_t{8} << 20;
+// States are written and checked while a run reads rows, one of which may take much memory at the time.
+inline constexpr int64_t kSaveStagingBytes = int64_t{4} << 20;
 
 // Fills `to` with elements [first, first + to.size() / size_of(to_dtype)) of the tensor. Equal types are read
 // straight into `to`; others pass through `staging`, the only other memory used (any size of one element or

@@ -82,8 +82,7 @@ std::string read_prompt(const fs::path& file) {
 using Names = std::map<std::string, std::string>;
 
 // data.columns: as --set names them, or as the run read its own rows where this file has such columns.
-Names names_of(const Dataset& dataset, const GenerateOptions& options) {
-  const Names names = columns_of_run(options.folder, options.sets, options.sources);
+Names names_of(const Dataset& dataset, const GenerateOptions& options, const Names& names) {
   const bool here = std::all_of(names.begin(), names.end(),
                                 [&](const auto& name) { return has_column(dataset, name.second); });
   return here || !options.sets.empty() ? names : Names();
@@ -145,10 +144,10 @@ std::vector<Question> read_rows(Dataset& dataset, const RowSubset& rows, const C
   return questions;
 }
 
-std::vector<Question> read_file(const GenerateOptions& options) {
+std::vector<Question> read_file(const GenerateOptions& options, const Names& names) {
   const fs::path& file = *options.data;
   Dataset dataset = Dataset::open(std::span(&file, 1));
-  const ColumnBinding binding = columns_of(dataset, names_of(dataset, options));
+  const ColumnBinding binding = columns_of(dataset, names_of(dataset, options, names));
   dataset.select(binding.columns, binding.read_as());
   return read_rows(dataset, first_rows(RowSubset::all(dataset.rows()), dataset.rows(), options.limit),
                    binding);
@@ -166,6 +165,20 @@ Conversation requested(const Question& question, const AnswerOptions& options) {
   return conversation;
 }
 
+// Reports tools that rows have and the template does not print, as training does.
+void note_unprinted_tools(const std::vector<Question>& questions, const ChatTemplate& chat,
+                          RunObserver& observer) {
+  if (chat.mentions("tools")) return;
+  const auto first = std::ranges::find_if(
+      questions, [](const Question& question) { return !question.conversation.tools.is_null(); });
+  if (first == questions.end()) return;
+  observer.event(
+      formatted("note    {}: has tools, and the chat template prints none, so that the model does not see "
+                "them; --template names another one",
+                first->where),
+      LogLevel::warn);
+}
+
 }  // namespace
 
 RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t> limit) {
@@ -177,11 +190,14 @@ RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t
 
 void encode_questions(std::vector<Question>& questions, const AnswerOptions& options, const Asking& asking) {
   const ChatTemplate* chat = asking.chat;
+  if (chat != nullptr) note_unprinted_tools(questions, *chat, *options.observer);
   for (Question& question : questions) {
     if (chat == nullptr && (!question.conversation.messages.empty() || options.system))
       throw UsageError(
           question.where +
           ": messages with roles need a chat template, and the model has none; name one with --template");
+    if (chat != nullptr)
+      require_printed_calls(question.conversation, *chat, asking.reading, [&] { return question.where; });
     try {
       const std::string text =
           chat != nullptr ? chat->render(requested(question, options), true) : question.prompt;
@@ -199,6 +215,7 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Askin
   if (!options.ids.empty()) return {{"", {}, options.ids, std::nullopt, "--ids"}};
   check_internal(asking.tokenizer != nullptr, "texts without a tokenizer");
   std::vector<Question> questions;
+  Asking by_rules = asking;
   if (options.prompt) {
     questions.push_back({replace_invalid_utf8(*options.prompt), {}, {}, std::nullopt, "--prompt"});
   } else if (options.prompt_file) {
@@ -208,9 +225,11 @@ std::vector<Question> read_questions(const GenerateOptions& options, const Askin
                          std::nullopt,
                          options.prompt_file->string()});
   } else {
-    questions = read_file(options);
+    const RunReading reading = reading_of_run(options.folder, options.sets, options.sources);
+    questions = read_file(options, reading.columns);
+    by_rules.reading = reading.rules;
   }
-  encode_questions(questions, options, asking);
+  encode_questions(questions, options, by_rules);
   return questions;
 }
 
@@ -223,7 +242,9 @@ std::vector<Question> read_questions(DataSource& source, const RowSubset& rows, 
     throw UsageError(formatted("{}: its rows are {}, which have no prompt and answer", source.dataset.name(),
                                to_string(format)));
   std::vector<Question> questions = read_rows(source.dataset, rows, source.reading.columns);
-  encode_questions(questions, options, asking);
+  Asking by_rules = asking;
+  by_rules.reading = source.reading.requested.rules;
+  encode_questions(questions, options, by_rules);
   if (asking.end_of_source)
     for (Question& question : questions)
       cut_text(asking.cut.max_length, asking.cut.truncation, true, question.ids);

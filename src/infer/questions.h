@@ -29,7 +29,8 @@ struct Asking {
   const ChatTemplate* chat = nullptr;    // null: prompts are put as they are
   // The token that a source ends with, for an encoder.
   std::optional<int32_t> end_of_source = std::nullopt;
-  CutRule cut = {};  // of such sources, where they are rows
+  CutRule cut = {};            // of such sources, where they are rows
+  int64_t reading = kReading;  // the rules of reading (tasks/rows.h)
 };
 
 // The prompt, the ids, or the data file's rows; texts are encoded as in training.

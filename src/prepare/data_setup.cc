@@ -513,10 +513,10 @@ LoaderOptions train_loader(const Recipe& recipe, const DataSetup& data) {
   return options;
 }
 
-// Evaluation walks all its rows once, in order, a micro-batch at a time.
-LoaderOptions eval_loader(const Recipe& recipe, const DataSetup& data, int64_t micro) {
+// Evaluation walks all its rows once, in order, so many at a time.
+LoaderOptions eval_loader(const Recipe& recipe, const DataSetup& data, int64_t rows) {
   LoaderOptions options;
-  options.effective = micro;
+  options.effective = rows;
   join_rows(recipe, data, options);
   options.prefetch = 1;
   options.epochs = 1;
@@ -528,7 +528,9 @@ LoaderOptions eval_loader(const Recipe& recipe, const DataSetup& data, int64_t m
 void open_eval(const Resolved& resolved, int64_t threads, const DataSetup* opened, DataSetup& data) {
   const Recipe& recipe = resolved.recipe;
   const EvalSource& source = recipe.data.eval;
-  const int64_t micro = recipe.eval.micro == kAuto ? recipe.batch.effective : recipe.eval.micro;
+  // As many for each process.
+  const int64_t rows = recipe.eval.micro == kAuto ? round_up(recipe.batch.effective, recipe.devices)
+                                                  : recipe.eval.micro * recipe.devices;
   if (source.kind == EvalSource::Kind::none) return;
   const bool apart = source.kind == EvalSource::Kind::path;
   OpenRows open =
@@ -541,7 +543,7 @@ void open_eval(const Resolved& resolved, int64_t threads, const DataSetup* opene
   if (apart) {
     drop_long_rows(recipe, open.dataset, encoder, threads, open.rows);
     data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(open.rows),
-                                 std::move(encoder), eval_loader(recipe, data, micro)});
+                                 std::move(encoder), eval_loader(recipe, data, rows)});
     return;
   }
   const auto seed = static_cast<uint64_t>(recipe.seed);
@@ -550,7 +552,7 @@ void open_eval(const Resolved& resolved, int64_t threads, const DataSetup* opene
                       : hold_out(data.train->rows, source.percent / 100.0, seed);
   data.train->rows = std::move(parts.train);
   data.eval.emplace(DataSource{std::move(open.dataset), std::move(open.reading), std::move(parts.held_out),
-                               std::move(encoder), eval_loader(recipe, data, micro)});
+                               std::move(encoder), eval_loader(recipe, data, rows)});
 }
 
 // The tokenizer of the model folder, where it has one.

@@ -163,15 +163,15 @@ EvaluationRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths
   return evaluation_rows(wish, recipe_to_score(wish, rewards, paths), paths);
 }
 
-std::map<std::string, std::string> columns_of_run(const fs::path& folder,
-                                                  const std::vector<std::string>& sets,
-                                                  const SharedSources& sources) {
+RunReading reading_of_run(const fs::path& folder, const std::vector<std::string>& sets,
+                          const SharedSources& sources) {
   Overrides overrides;
   overrides.sets = sets;
   overrides.sources = sources;
   overrides.of_run = is_run(folder);
   if (!overrides.of_run) overrides.sets.insert(overrides.sets.begin(), assignment("model", folder.string()));
-  return read_recipe(folder, overrides).data.columns;
+  const Recipe recipe = read_recipe(folder, overrides);
+  return {recipe.data.columns, recipe.data.reading};
 }
 
 std::optional<std::string> date_of_run(const fs::path& folder, const SharedSources& sources) {

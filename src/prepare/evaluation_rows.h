@@ -38,10 +38,13 @@ DataSetup open_evaluation(EvaluationRows& requested, const RowWish& wish, RunObs
 // another task.
 EvaluationRows rows_to_score(const RowWish& wish, bool rewards, const ModelPaths& paths);
 
-// data.columns of the run in the folder, or as `sets` name them.
-std::map<std::string, std::string> columns_of_run(const std::filesystem::path& folder,
-                                                  const std::vector<std::string>& sets,
-                                                  const SharedSources& sources);
+// data.columns and data.reading of the run in the folder, or as `sets` name them.
+struct RunReading {
+  std::map<std::string, std::string> columns;
+  int64_t rules = kReading;
+};
+RunReading reading_of_run(const std::filesystem::path& folder, const std::vector<std::string>& sets,
+                          const SharedSources& sources);
 // The date that the templates of the run in the folder print, where it states one: YYYY-MM-DD.
 std::optional<std::string> date_of_run(const std::filesystem::path& folder, const SharedSources& sources);
 

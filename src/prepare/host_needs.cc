@@ -113,6 +113,16 @@ int64_t tokenizer_bytes(const std::filesystem::path& file, const DataSetup* data
 
 Component staging_of_loading(int64_t more = 0) { return {"staging", kLoadStagingBytes + more}; }
 
+// A run has loaded its weights before it reads rows, and saves while it does: a long row takes the place of the
+// staging of loading. Only a resumed run whose reference log-probabilities are missing loads while it reads.
+Component staging_with_rows(const Experiment& experiment, int64_t long_row_bytes) {
+  const int64_t start = start_bytes(experiment);
+  const int64_t loading = kLoadStagingBytes + quantising_bytes(experiment) + start;
+  if (experiment.task.preference.reference == Preference::Reference::given) return {"staging", loading};
+  const int64_t saving = kSaveStagingBytes + start;
+  return {"staging", std::max(saving, loading - long_row_bytes)};
+}
+
 // Host memory that CUDA takes for a card, of this machine or of another one.
 Component cuda_on_host(const PlannedCard& card, bool is_here) {
   const CardHere* const here = is_here ? known_card_here() : nullptr;
@@ -128,8 +138,9 @@ Component beside_the_card(const ArenaLayout& layout) {
   return {"beside the card", bytes};
 }
 
-void add_rows(const DataSetup& data, HostNeeds& needs) {
-  int64_t virtual_only = 0;
+// Returns what long rows take.
+int64_t add_rows(const DataSetup& data, HostNeeds& needs) {
+  int64_t virtual_only = 0, long_rows = 0;
   for (const auto* source : {&data.train, &data.eval}) {
     if (!*source) continue;
     const LoaderMemory memory = plan_loader_memory((*source)->dataset, (*source)->rows,
@@ -142,8 +153,10 @@ void add_rows(const DataSetup& data, HostNeeds& needs) {
     if (memory.long_row_bytes > 0)
       needs.components.push_back({train ? "longest row" : "longest evaluation row", memory.long_row_bytes});
     virtual_only += memory.slack_bytes + memory.thread_stack_bytes;
+    long_rows += memory.long_row_bytes;
   }
   needs.extra_data_bytes += virtual_only;
+  return long_rows;
 }
 
 // The buffers of MPI, and of sums over ranks; scores of evaluation rows that travel.
@@ -178,7 +191,7 @@ HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, con
       keeps_files_in_memory(*recipe.output))
     needs.components.push_back(
         {"rows to shuffle (run folder in memory, tmpfs)", data->summary->scratch.bytes});
-  if (data != nullptr && data->train) add_rows(*data, needs);
+  const int64_t long_rows = data != nullptr && data->train ? add_rows(*data, needs) : 0;
   if (const SequenceShape shape = train_shape(experiment); shape.longest_alike)
     needs.components.push_back({"lengths of rows that begin alike",
                                 LongestAlike::planned_bytes(experiment.effective_batch * shape.documents,
@@ -191,7 +204,7 @@ HostNeeds host_needs(const Resolved& resolved, const Experiment& experiment, con
         bytes > 0)
       needs.components.push_back({"evaluation answers", bytes});
   add_ranks(recipe, experiment, data, needs);
-  needs.components.push_back(staging_of_loading(quantising_bytes(experiment) + start_bytes(experiment)));
+  needs.components.push_back(staging_with_rows(experiment, long_rows));
   const bool named = recipe.is_of_card() && resolved.card;
   if (recipe.device == DeviceChoice::emulated || named)
     needs.components.push_back({"beside the card", card_bytes(recipe, experiment)});

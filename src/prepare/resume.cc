@@ -203,6 +203,44 @@ void take_over(const TrainerState& saved, TrainerState& run) {
   run.eval_metrics = saved.eval_metrics;
 }
 
+namespace {
+
+// The recipe with what the checkpoint has of keys that the recipe leaves open.
+Recipe as_saved(const Recipe& recipe, const TrainerState& saved, const Experiment& experiment) {
+  Recipe kept = recipe;
+  const bool open = recipe.batch.micro == kAuto && recipe.batch.micro_tokens == kAuto;
+  // Rows that are longer now, as of another data.eval, do not fit what the checkpoint's micro-steps held.
+  const bool holds_rows = saved.micro_tokens == 0 || saved.micro_tokens >= experiment.longest_row().tokens;
+  if (open && holds_rows && saved.micro_batch <= recipe.batch.effective) {
+    kept.batch.micro = saved.micro_batch;
+    kept.batch.micro_tokens = saved.micro_tokens;
+  }
+  if (recipe.memory.loss_chunk == kAuto) kept.memory.loss_chunk = saved.loss_chunk;
+  const bool may_share = why_no_shared_prefixes(recipe, experiment).empty();
+  if (recipe.data.share_prefixes == SharePrefixes::automatic && (may_share || !saved.shares_prefixes))
+    kept.data.share_prefixes = saved.shares_prefixes ? SharePrefixes::on : SharePrefixes::off;
+  if (recipe.memory.shard == ShardStage::automatic && saved.shard && !tier_divides(recipe))
+    kept.memory.shard = *saved.shard;
+  return kept;
+}
+
+// Returns whether the plan of `recipe` has what `kept` states in addition.
+bool has_kept(const Plan& plan, const Recipe& recipe, const Recipe& kept) {
+  const Experiment& experiment = plan.request.workload.experiment;
+  const Variant& chosen = plan.variant;
+  const bool shares_alike = kept.data.share_prefixes == SharePrefixes::automatic ||
+                            (kept.data.share_prefixes == SharePrefixes::on) == experiment.shares_prefixes;
+  const bool as_open =
+      recipe.batch.micro != kAuto || recipe.batch.micro_tokens != kAuto || kept.batch.micro == kAuto ||
+      (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens);
+  const bool divides_alike =
+      kept.memory.shard == recipe.memory.shard || kept.memory.shard == experiment.sharding().stage;
+  return shares_alike && as_open && divides_alike &&
+         (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk);
+}
+
+}  // namespace
+
 void keep_sums_in_order(const Resolved& resolved, const PlannedMachine& machine, const DataSetup& data,
                         const LayoutOptions& layout, AllowedPlan& allowed) {
   const Recipe& recipe = resolved.recipe;
@@ -210,35 +248,20 @@ void keep_sums_in_order(const Resolved& resolved, const PlannedMachine& machine,
   if (!checkpoint) return;
   const TrainerState saved = read_trainer_state(*checkpoint);
   if (saved.ranks != recipe.devices) return;  // their sums differ in any case
-  Recipe kept = recipe;
-  const bool open = recipe.batch.micro == kAuto && recipe.batch.micro_tokens == kAuto;
-  // Rows that are longer now, as of another data.eval, do not fit what the checkpoint's micro-steps held.
-  const bool holds_rows = saved.micro_tokens == 0 ||
-                          saved.micro_tokens >= allowed.plan.request.workload.experiment.longest_row().tokens;
-  if (open && holds_rows && saved.micro_batch <= recipe.batch.effective) {
-    kept.batch.micro = saved.micro_batch;
-    kept.batch.micro_tokens = saved.micro_tokens;
-  }
-  if (recipe.memory.loss_chunk == kAuto) kept.memory.loss_chunk = saved.loss_chunk;
-  const Experiment& experiment = allowed.plan.request.workload.experiment;
-  const bool may_share = why_no_shared_prefixes(recipe, experiment).empty();
-  if (recipe.data.share_prefixes == SharePrefixes::automatic && (may_share || !saved.shares_prefixes))
-    kept.data.share_prefixes = saved.shares_prefixes ? SharePrefixes::on : SharePrefixes::off;
-  const bool shares_alike = kept.data.share_prefixes == SharePrefixes::automatic ||
-                            (kept.data.share_prefixes == SharePrefixes::on) == experiment.shares_prefixes;
-  const Variant& chosen = allowed.plan.variant;
-  const bool as_open = !open || kept.batch.micro == kAuto;
-  if (shares_alike &&
-      (as_open ||
-       (kept.batch.micro == chosen.micro_batch && kept.batch.micro_tokens == chosen.micro_tokens)) &&
-      (kept.memory.loss_chunk == kAuto || kept.memory.loss_chunk == chosen.loss_chunk))
+  Recipe kept = as_saved(recipe, saved, allowed.plan.request.workload.experiment);
+  for (const ShardStage stage : {kept.memory.shard, recipe.memory.shard}) {
+    kept.memory.shard = stage;
+    if (has_kept(allowed.plan, recipe, kept)) return;
+    AllowedPlan found = plan_allowed(resolve_as(resolved, kept), machine, &data, layout);
+    if (!found.plan.fits() && stage != recipe.memory.shard) continue;
+    if (!found.plan.fits()) return;
+    found.recipe.batch = recipe.batch;
+    found.recipe.memory.loss_chunk = recipe.memory.loss_chunk;
+    found.recipe.memory.shard = recipe.memory.shard;
+    found.recipe.data.share_prefixes = recipe.data.share_prefixes;
+    allowed = std::move(found);
     return;
-  AllowedPlan found = plan_allowed(resolve_as(resolved, kept), machine, &data, layout);
-  if (!found.plan.fits()) return;
-  found.recipe.batch = recipe.batch;
-  found.recipe.memory.loss_chunk = recipe.memory.loss_chunk;
-  found.recipe.data.share_prefixes = recipe.data.share_prefixes;
-  allowed = std::move(found);
+  }
 }
 
 nlohmann::ordered_json start_details(const Plan& plan, const TrainerState& run) {

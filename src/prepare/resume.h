@@ -46,8 +46,8 @@ std::string skipped_steps_note(const std::filesystem::path& checkpoint, const Tr
 // Step, position and losses of the checkpoint; the run keeps its own kernels and batches.
 void take_over(const TrainerState& saved, TrainerState& run);
 
-// Keeps the micro-batch and loss chunk of a resumed run's newest checkpoint, where the recipe leaves them
-// open and as long as they fit, so that its bits do not depend on the memory that is free today.
+// Keeps the micro-batch, the loss chunk and what devices divide of a resumed run's newest checkpoint, where the recipe leaves
+// them open and as long as they fit, so that its bits do not depend on the memory that is free today.
 void keep_sums_in_order(const Resolved& resolved, const PlannedMachine& machine, const DataSetup& data,
                         const LayoutOptions& layout, AllowedPlan& allowed);
 

@@ -390,11 +390,11 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.target.host = host_needs(resolved, request.workload.experiment, machine.cpu, data);
   if (data != nullptr) request.workload.data = data->summary;
   request.workload.run = run_steps(recipe, data, resolved.stated);
-  if (resolved.stated) request.notes.push_back(stated_rows_note(*resolved.stated, recipe));
-  if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back(note);
-  for (std::string& note : unused_memory_notes(recipe)) request.notes.push_back(std::move(note));
+  if (resolved.stated) request.notes.push_back({stated_rows_note(*resolved.stated, recipe)});
+  if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back({note});
+  for (std::string& note : unused_memory_notes(recipe)) request.notes.push_back({std::move(note)});
   if (const std::string note = data == nullptr ? "" : unprinted_tools_note(*data); !note.empty())
-    request.notes.push_back(note);
+    request.notes.push_back({note});
   request.target.budget = read_budget(recipe, resolved.card, machine.nodes, machine.on_node,
                                       machine.free_bytes, machine.card_free_bytes);
   // A card that this machine does not have is in another one, of which nothing is known: as much as the card

@@ -59,6 +59,8 @@ void take_link(const Recipe& recipe, const PlannedMachine& machine, Target& targ
 bool tier_divides(const Recipe& recipe);
 // The parts that the devices of the recipe divide among themselves.
 ShardStage shard_stage(const Recipe& recipe);
+// The key of a plan's notes about them.
+inline constexpr const char* kShardKey = "memory.shard";
 
 // The processes of a machine that hold frozen weights once; 1: each has a copy of its own.
 int64_t node_ranks(const Recipe& recipe, const PlannedMachine& machine);

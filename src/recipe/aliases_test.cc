@@ -408,6 +408,32 @@ TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_something_has_a_place_to_
   EXPECT_THAT(error_of("model: m\ndeepspeed: none.json\n"), HasSubstr("cannot be opened"));
 }
 
+// The rest of transformers' defaults holds too, where the file is nothing but its arguments.
+TEST_F(OtherTools, arguments_of_a_trainer_alone_train_all_weights_with_a_note) {
+  const std::string dumped = R"({"output_dir": "out", "per_device_train_batch_size": 2, "seed": 7})";
+  const std::string path = write("training_args.json", dumped);
+  const auto read = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"model=m", "data.train=t.jsonl"});
+    return load_recipe(path, {.sets = more, .environment = {}});
+  };
+  const LoadedRecipe whole = read({});
+  EXPECT_EQ(whole.recipe.method.type, MethodType::full);
+  EXPECT_EQ(whole.recipe.optimizer.lr, 5e-5);
+  EXPECT_EQ(whole.recipe.seed, 7);
+  EXPECT_THAT(whole.other_tools.notes.at("method of the Trainer"), HasSubstr("--method lora"));
+  for (const char* method : {"lora", "full"}) {
+    const LoadedRecipe stated = read({std::string("method.type=") + method});
+    EXPECT_EQ(stated.recipe.method.type, method == std::string("full") ? MethodType::full : MethodType::lora);
+    EXPECT_FALSE(stated.other_tools.notes.contains("method of the Trainer"));
+  }
+  write("training_args.json", R"({"per_device_train_batch_size": 2, "lora_r": 4})");
+  EXPECT_EQ(read({}).recipe.method.type, MethodType::lora);
+  // A recipe of this program that has keys of theirs stays one.
+  write("training_args.json", R"({"data": {"max_length": 64}, "per_device_train_batch_size": 2})");
+  EXPECT_EQ(read({}).recipe.method.type, MethodType::lora);
+  EXPECT_FALSE(read({}).other_tools.tool.has_value());
+}
+
 TEST_F(OtherTools, run_clm_joins_texts_into_blocks) {
   const std::string of_scripts = "model_name_or_path: m\ntrain_file: t.txt\ndo_train: true\n";
   const Recipe recipe = load(of_scripts + "block_size: 64\n").recipe;

@@ -63,7 +63,7 @@ std::optional<uint32_t> write_optimizer(const PersistentState& state, const fs::
   std::vector<TensorSpec> specs;
   for (const TableRow* row : rows) specs.push_back({row->name, row->dtype, row->whole_shape()});
   SafetensorsWriter writer(optimizer_file(to), specs, {{"format", "pt"}});
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  std::vector<std::byte> staging(static_cast<size_t>(kSaveStagingBytes));
   for (const TensorSpec& spec : writer.tensors()) {
     const auto row =
         std::find_if(rows.begin(), rows.end(), [&](const TableRow* r) { return r->name == spec.name; });
@@ -86,10 +86,10 @@ using Checksums = std::map<std::string, uint32_t>;
 uint32_t checksum_of(const fs::path& path) {
   const File file = File::open(path);
   const int64_t bytes = file.size();
-  std::vector<std::byte> staging(static_cast<size_t>(std::min(kLoadStagingBytes, bytes)));
+  std::vector<std::byte> staging(static_cast<size_t>(std::min(kSaveStagingBytes, bytes)));
   uint32_t checksum = 0;
   for (int64_t at = 0; at < bytes;) {
-    const auto part = std::span(staging).first(static_cast<size_t>(std::min(kLoadStagingBytes, bytes - at)));
+    const auto part = std::span(staging).first(static_cast<size_t>(std::min(kSaveStagingBytes, bytes - at)));
     file.read(at, part);
     checksum = crc32c(part, checksum);
     at += static_cast<int64_t>(part.size());
@@ -113,7 +113,7 @@ void write_checksums(const fs::path& folder, const Checksums& known) {
 
 // States that break down reach the weights with the next step, so that weights are enough.
 std::optional<std::string> weight_not_finite(const PersistentState& state) {
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  std::vector<std::byte> staging(static_cast<size_t>(kSaveStagingBytes));
   for (const TableRow& row : state.rows()) {
     if (row.role != Role::trainable_weight && row.role != Role::master) continue;
     bool finite = true;

@@ -25,6 +25,14 @@ int64_t whole(const nlohmann::json& state, const char* key, int64_t least, int64
   return value.get<int64_t>();
 }
 
+ShardStage stage_of(const nlohmann::json& name, const std::string& where) {
+  for (const ShardStage stage :
+       {ShardStage::none, ShardStage::states, ShardStage::gradients, ShardStage::weights})
+    if (name == std::string(to_string(stage))) return stage;
+  throw DamagedError(
+      formatted("{}: 'shard' is {}, none, states, gradients or weights is expected", where, name.dump()));
+}
+
 LossScale loss_scale_of(const nlohmann::json& json, const std::string& where) {
   LossScale scale;
   scale.value = json.at("value").get<double>();
@@ -66,6 +74,7 @@ std::string to_text(const TrainerState& state) {
                {"fingerprint", state.fingerprint}};
   if (state.position.token > 0) json["token"] = state.position.token;
   if (state.ranks > 1) json["ranks"] = state.ranks;
+  if (state.ranks > 1 && state.shard) json["shard"] = to_string(*state.shard);
   if (state.reduces_each) json["reduces"] = "each";
   if (state.loss_scale)
     json["loss_scale"] = {{"value", state.loss_scale->value},
@@ -91,6 +100,7 @@ TrainerState parse_trainer_state(std::string_view text, const std::string& where
     if (json.contains("common_begin"))
       state.common_begin = whole(json, "common_begin", 0, kMostPerStep, where);
     if (json.contains("ranks")) state.ranks = whole(json, "ranks", 1, kMostPerStep, where);
+    if (json.contains("shard")) state.shard = stage_of(json["shard"], where);
     state.reduces_each = json.value("reduces", "") == "each";
     state.loss_chunk = whole(json, "loss_chunk", 1, kMostPerStep, where);
     if (json.contains("loss_scale")) state.loss_scale = loss_scale_of(json["loss_scale"], where);

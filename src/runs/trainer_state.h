@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/batch/effective_batch.h"
+#include "passes/optimizers.h"
 #include "runs/loss_scale.h"
 
 namespace plimsoll {
@@ -24,6 +25,7 @@ struct TrainerState {
   bool shares_prefixes = false;
   int64_t ranks = 1;                    // processes whose gradients were added up
   bool reduces_each = false;            // in every micro-step of several, not once a step
+  std::optional<ShardStage> shard;      // what they divide; earlier versions did not record it
   int64_t common_begin = 0;             // tokens that micro-steps have once, whatever their rows are
   std::optional<LossScale> loss_scale;  // of runs in fp16
   int64_t total_steps = 0;

@@ -274,7 +274,8 @@ class Merger {
     parts_head_ = parts_head_ || (model_.tied_head && saved_.contains(kLmHead));
   }
 
-  // The weights that the run had quantised, adapted or not: as its own program has them.
+  // The weights that the run had quantised, adapted or not, as its own program has them, and those that its base stores so:
+  // method.unquantised may have named these.
   void find_quantised() {
     if (!options_.trained) return;
     const ModelSpec model = read_model({result_.base, options_.adapter}, files_);
@@ -285,9 +286,14 @@ class Merger {
                                             .graph;
     const Graph made = quantise(graph, options_.trained->quantisation);
     // Codes keep the names of their weights, and their numbers.
-    for (size_t i = 0; i < graph.tensors().size(); ++i)
-      if (const Tensor& whole = graph.tensors()[i]; made.tensors()[i].dtype != whole.dtype)
+    for (size_t i = 0; i < graph.tensors().size(); ++i) {
+      const Tensor& whole = graph.tensors()[i];
+      const bool by_run = made.tensors()[i].dtype != whole.dtype;
+      if (by_run) quantised_by_run_.insert(whole.name);
+      if (by_run || (stores_quantised_ && is_persistent(whole.role) && whole.shape.rank() == 2 &&
+                     open_quantised(*base_, whole.name, whole.shape) != nullptr))
         quantised_.emplace(whole.name, whole.shape);
+    }
   }
 
   // A weight that the base stores in 4 bits is a list of bytes there.
@@ -449,8 +455,8 @@ class Merger {
     result_.bytes += elements * size_of(dtype);
   }
 
-  // Rows at a time, so that no weight is in memory as a whole. `update`: null for a weight that the run had
-  // quantised and did not adapt.
+  // Rows at a time, so that no weight is in memory as a whole: as the run had it. `update`: null for a weight that is in
+  // quantised_ and was not adapted.
   void write_merged(SafetensorsWriter& writer, const TensorSpec& spec, const StoredTensor& tensor,
                     const Update* update) {
     const int64_t rows = spec.shape[0], in = spec.shape.last();
@@ -459,7 +465,7 @@ class Merger {
     std::unique_ptr<RoundTrip> trip;
     if (quantised_.contains(spec.name) && stores_quantised_)
       codes = open_quantised(*base_, spec.name, spec.shape);
-    else if (quantised_.contains(spec.name))
+    if (!codes && quantised_by_run_.contains(spec.name))
       trip = round_trip(tensor, options_.trained->quantisation, options_.trained->compute, staging_);
     const int64_t least = trip ? trip->least_rows(in) : 1;
     const int64_t block = std::min(rows, std::max<int64_t>(1, kLoadStagingBytes / (in * 4) / least) * least);
@@ -501,8 +507,10 @@ class Merger {
   std::map<std::string, StoredTensor, std::less<>> saved_;  // by the weight's name in the model
   bool parts_head_ = false;        // it was tied to the embedding, and is no longer the same
   bool stores_quantised_ = false;  // the base's folder has quantised weights
-  std::map<std::string, Shape, std::less<>> quantised_;  // weights that the run had so
-  std::map<std::string, bool, std::less<>> modules_;     // whether it is an embedding
+  // Weights that the run had so, or that the base's folder has; and those of the run alone.
+  std::map<std::string, Shape, std::less<>> quantised_;
+  std::set<std::string, std::less<>> quantised_by_run_;
+  std::map<std::string, bool, std::less<>> modules_;  // whether it is an embedding
   std::vector<std::byte> staging_;
 };
 

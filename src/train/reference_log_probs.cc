@@ -207,9 +207,8 @@ bool ReferenceLogProbs::compute(Of of, const RunPlace& place, Loader& loader,
   const Experiment& experiment = place.plan.request.workload.experiment;
   GatheringProgram program(place, kReferenceProgram);
   BatchWriter writer(program.executor(), experiment.model);
-  const Variant& variant = place.plan.variant;
-  MicroSteps steps(experiment.train_capacity(variant), train_shape(experiment),
-                   std::max(experiment.effective_batch, variant.eval_micro_batch), place.rank());
+  MicroSteps steps(experiment.train_capacity(place.plan.variant), train_shape(experiment),
+                   loader.most_sequences(), place.rank());
   RunRanks& ranks = place.ranks;
   bool begun = false;
   const auto begin_once = [&] {

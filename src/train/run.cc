@@ -27,6 +27,7 @@ TrainerState state_before(const RunSettings& settings, const Plan& plan, const C
   state.shares_prefixes = experiment.shares_prefixes;
   state.common_begin = experiment.begin_once();
   state.ranks = experiment.ranks;
+  if (experiment.ranks > 1) state.shard = experiment.sharding().stage;
   state.reduces_each = plan.variant.accumulation > 1 && sent_bytes(plan).reduces_each;
   state.loss_chunk = plan.variant.loss_chunk;
   if (experiment.precision.scales_loss()) state.loss_scale.emplace();

@@ -133,6 +133,8 @@ TEST(TrainerState, reads_back_and_what_no_run_writes_is_damage) {
   state.step = 3;
   state.position = {1, 40};
   state.micro_batch = state.loss_chunk = 8;
+  state.ranks = 3;
+  state.shard = ShardStage::gradients;
   state.eval_loss = 0.1;
   state.fingerprint = "{}";
   state.eval_metrics = {{"accuracy", 0.75}, {"f1", 0.5}};
@@ -148,6 +150,7 @@ TEST(TrainerState, reads_back_and_what_no_run_writes_is_damage) {
                                                         {"\"index\": 40", "\"index\": 18446744073709551615"},
                                                         {"\"micro_batch\": 8", "\"micro_batch\": 0"},
                                                         {"\"loss_chunk\": 8", "\"loss_chunk\": null"},
+                                                        {"\"gradients\"", "\"auto\""},
                                                         {"\"epoch\"", "\"epic\""}}) {
     std::string damaged = text;
     damaged.replace(damaged.find(was), was.size(), now);

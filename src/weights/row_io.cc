@@ -91,7 +91,7 @@ void write_row(const PersistentState& state, const TableRow& row, SafetensorsWri
 void write_pieces(const PersistentState& state, std::span<const TableRow* const> rows,
                   const ModelFolder& made) {
   std::optional<File> file;  // all of them are in one
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  std::vector<std::byte> staging(static_cast<size_t>(kSaveStagingBytes));
   for (const TableRow* row : rows) {
     if (!row->is_piece()) continue;
     const StoredTensor stored = made.find(row->name);

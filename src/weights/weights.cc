@@ -209,7 +209,7 @@ std::optional<uint32_t> write_rows(const PersistentState& state, const std::vect
       specs.push_back({rename(*row), row->dtype, row->whole_shape(), in_file});
   }
   SafetensorsWriter writer(file, specs, {{"format", "pt"}});
-  std::vector<std::byte> staging(static_cast<size_t>(kLoadStagingBytes));
+  std::vector<std::byte> staging(static_cast<size_t>(kSaveStagingBytes));
   for (const TensorSpec& spec : writer.tensors()) {
     if (copied.contains(spec.name)) {
       copy_tensor(from->weights->find(spec.name), writer, spec.name, staging);

@@ -64,7 +64,8 @@ def plans(folder):
     with torch.device("meta"):
         whole = AutoModelForCausalLM.from_config(config)
     arguments = TrainingArguments("out", per_device_train_batch_size=4, gradient_accumulation_steps=2, learning_rate=3e-5, use_cpu=True)
-    written = {"model": model, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "learning_rate": 3e-5, "use_cpu": True}
+    written = {"model": model, "method": {"type": "full"}, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "learning_rate": 3e-5,
+               "use_cpu": True}
     same("a model and TrainingArguments", tables(whole, args=arguments, length=512), tables(written, length=512))
     same("a dict beside a config", tables(config, args={"per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}, length=512),
          tables({"model": model, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}, length=512))

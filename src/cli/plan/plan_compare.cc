@@ -178,8 +178,8 @@ std::string seconds_of(const Plan& plan) { return plan.fits() ? format_seconds(p
 // The words below the table: why a row has no plan, or that a stated stage is another one there.
 std::string words_of(const Choice& row) {
   if (!row.plan) return row.problem;
-  for (const std::string& note : row.plan->request.notes)
-    if (note.starts_with("memory.shard: ")) return note;
+  for (const RecipeNote& note : row.plan->request.notes)
+    if (note.key == kShardKey) return note.text;
   return "";
 }
 
@@ -339,6 +339,7 @@ nlohmann::ordered_json json_of(const Choice& row) {
           {"same_result", row.same_result},
           {"difference", row.difference},
           {"shard", to_string(row.plan->request.workload.experiment.optimizer.shard)},
+          {"note", words_of(row)},
           {"variant", variant_words(row.plan->request.workload.experiment, row.plan->variant)},
           {"device_components", components(device_components(*row.plan))},
           {"host_components", components(row.plan->host_components())}};

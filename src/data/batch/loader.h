@@ -83,6 +83,7 @@ class Loader {
   [[nodiscard]] int64_t stored_bytes() const { return dataset_.stored_bytes(); }
   // Without packing, and where rows are not joined.
   [[nodiscard]] int64_t steps_per_epoch() const;
+  [[nodiscard]] int64_t most_sequences() const { return options_.effective; }  // of a batch
   // Begins at `position`, or goes there: what was prepared from elsewhere is dropped. UsageError for an index
   // beyond the epoch.
   void start(const DataPosition& position);

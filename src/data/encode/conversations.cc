@@ -203,25 +203,6 @@ void label(const Tokenizer& tokenizer, const TrainingText& rendered, const Templ
     example.labels.push_back(learnt[i] ? example.ids[i] : kIgnoreLabel);
 }
 
-// With a template that does not print calls of tools, one instead of a content would be trained as "None", and one next to a
-// text as if the answer ended with the text.
-void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat, int64_t reading,
-                           const Where& where) {
-  for (size_t i = 0; i < conversation.messages.size(); ++i) {
-    const auto& message = conversation.messages[i];
-    const auto content = message.find("content");
-    const bool has_content = content != message.end() && !content->is_null();
-    if (has_content && reading < kCallsReading) continue;
-    for (const char* key : {"tool_calls", "function_call"})
-      if (const auto calls = message.find(key);
-          calls != message.end() && !calls->empty() && !calls->is_null() && !chat.mentions(key, conversation))
-        throw DamagedError(
-            formatted("{}: message {}: has {}, and the chat template prints no {}: name one that does "
-                      "(data.template, data.template_source).",
-                      where(), i + 1, key, key));
-  }
-}
-
 // Only answers can be marked for training one by one: other marks of turns are refused.
 void require_honoured(const Conversation& conversation, bool train_on_prompt, const Where& where) {
   for (size_t i = 0; i < conversation.messages.size(); ++i) {
@@ -252,6 +233,23 @@ void require_targets(const Example& example, const Where& where) {
 }
 
 }  // namespace
+
+void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat, int64_t reading,
+                           const Where& where) {
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    const auto& message = conversation.messages[i];
+    const auto content = message.find("content");
+    const bool has_content = content != message.end() && !content->is_null();
+    if (has_content && reading < kCallsReading) continue;
+    for (const char* key : {"tool_calls", "function_call"})
+      if (const auto calls = message.find(key);
+          calls != message.end() && !calls->empty() && !calls->is_null() && !chat.mentions(key, conversation))
+        throw DamagedError(
+            formatted("{}: message {}: has {}, and the chat template prints no {}: name one that does "
+                      "(data.template, data.template_source).",
+                      where(), i + 1, key, key));
+  }
+}
 
 std::vector<int32_t> text_start(const Tokenizer& tokenizer, std::optional<int32_t> eos) {
   std::vector<int32_t> ids = tokenizer.encode("", true);

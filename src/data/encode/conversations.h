@@ -48,6 +48,11 @@ struct ConversationOptions {
   std::optional<int32_t> end_of_turn = std::nullopt;  // another one that is trained, after contents
   int64_t reading = kReading;                         // the rules of reading (tasks/rows.h)
 };
+// Throws DamagedError where the template does not print calls of tools that the conversation has: one instead of a content would
+// be read as "None", and one next to a text as if the answer ended with the text. `reading`: the rules (tasks/rows.h).
+void require_printed_calls(const Conversation& conversation, const ChatTemplate& chat, int64_t reading,
+                           const Where& where);
+
 EncodeConversation conversation_encoder(std::shared_ptr<const Tokenizer> tokenizer, ChatTemplate chat,
                                         const ConversationOptions& options);
 

@@ -16,6 +16,7 @@ std::string meaning_of(const std::string& component) {
       {"weights (frozen)", "the model, only read"},
       {"weights (nf4)", "the layers' frozen weights in 4 bits, with their scales"},
       {"weights (int8)", "the layers' frozen weights in 8 bits, with a scale for each row"},
+      {"starts of adapters", "the first values of adapters, which PiSSA and OLoRA make from the weights"},
       {"weights (trained)", "what the optimizer changes, as the products read it"},
       {"master weights", "f32 copies of the trained weights, which the optimizer works on"},
       {"gradients", "of each trained weight, summed over the effective batch"},

@@ -335,6 +335,12 @@ nlohmann::ordered_json faster_json(const Plan& plan) {
   return list;
 }
 
+nlohmann::ordered_json notes_json(const std::vector<RecipeNote>& notes) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const RecipeNote& note : notes) list.push_back(note.text);
+  return list;
+}
+
 nlohmann::ordered_json components_json(const std::vector<Component>& components) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Component& component : components)
@@ -575,7 +581,7 @@ std::vector<ReportLine> facts(const Plan& plan) {
   list.push_back({"also fits", also_fits_text(plan)});
   if (!plan.savings.empty()) list.push_back({"would save", savings_text(plan)});
   for (const Faster& faster : plan.faster) list.push_back({"faster", faster_text(plan, faster)});
-  for (const std::string& note : request.notes) list.push_back({"note", note});
+  for (const RecipeNote& note : request.notes) list.push_back({"note", note.text});
   if (!request.target.device.rates.note.empty()) list.push_back({"note", request.target.device.rates.note});
   return list;
 }
@@ -775,7 +781,7 @@ std::string report_json(const Plan& plan) {
        {{"budget_bytes", optional_bytes(request.target.budget.disk_bytes)},
         {"planned_bytes", plan.disk_bytes()},
         {"components", components_json(disk_components(plan))}}},
-      {"notes", request.notes},
+      {"notes", notes_json(request.notes)},
       {"lossy", request.lossy},
       {"data", data_json(request.workload.data)},
       {"tie", request.choices.tie},

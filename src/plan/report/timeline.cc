@@ -16,10 +16,10 @@ constexpr double kNarrowest = 0.12;  // of the width: room for a program's name
 constexpr size_t kLargest = 4;       // tensors named at a moment
 
 // From the bottom up: what stays before what comes and goes, so that the lower edges are straight.
-constexpr std::array<const char*, 12> kStack = {"weights (frozen)",   "weights (nf4)",   "weights (int8)",
-                                                "weights (trained)",  "master weights",  "optimizer states",
-                                                "gradients",          "key-value cache", "activations kept",
-                                                "inputs and metrics", "library scratch", "working tensors"};
+constexpr std::array<const char*, 13> kStack = {
+    "weights (frozen)",   "weights (nf4)",    "weights (int8)", "starts of adapters", "weights (trained)",
+    "master weights",     "optimizer states", "gradients",      "key-value cache",    "activations kept",
+    "inputs and metrics", "library scratch",  "working tensors"};
 
 size_t stack_index(const std::string& component) {
   return static_cast<size_t>(std::find(kStack.begin(), kStack.end(), component) - kStack.begin());

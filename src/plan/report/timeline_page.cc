@@ -26,10 +26,11 @@ constexpr double kHeight = 1000.0;
 // Colours after Okabe and Ito (distinct for the colour-blind, also on dark ground), with a violet and greys.
 const char* colour_of(const std::string& component) {
   static const std::map<std::string, const char*> kColours = {
-      {"weights (frozen)", "#0072b2"},  {"weights (nf4)", "#56b4e9"},      {"weights (int8)", "#56b4e9"},
-      {"weights (trained)", "#8c7ae6"}, {"master weights", "#5d4b9c"},     {"optimizer states", "#009e73"},
-      {"gradients", "#cc79a7"},         {"key-value cache", "#7a8c99"},    {"activations kept", "#e69f00"},
-      {"working tensors", "#d55e00"},   {"inputs and metrics", "#999999"}, {"library scratch", "#f0e442"}};
+      {"weights (frozen)", "#0072b2"},   {"weights (nf4)", "#56b4e9"},     {"weights (int8)", "#56b4e9"},
+      {"starts of adapters", "#b9d9ee"}, {"weights (trained)", "#8c7ae6"}, {"master weights", "#5d4b9c"},
+      {"optimizer states", "#009e73"},   {"gradients", "#cc79a7"},         {"key-value cache", "#7a8c99"},
+      {"activations kept", "#e69f00"},   {"working tensors", "#d55e00"},   {"inputs and metrics", "#999999"},
+      {"library scratch", "#f0e442"}};
   const auto found = kColours.find(component);
   return found == kColours.end() ? "#999999" : found->second;
 }

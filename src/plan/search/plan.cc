@@ -97,9 +97,10 @@ std::optional<int64_t> most_device_bytes(const PlanRequest& request) {
   return most;
 }
 
-// A quantised weight is its codes and its scales.
+// A quantised weight is its codes and its scales; starts of PiSSA and OLoRA are made of weights too.
 const char* component_of_frozen(const TableRow& row) {
   const bool derived = row.parameter.origin == Origin::derived;
+  if (derived && row.parameter.adapter != AdapterPart::none) return "starts of adapters";
   if (row.dtype == DType::i8 || (derived && row.name.ends_with(kInt8AbsmaxSuffix))) return "weights (int8)";
   return row.dtype == DType::u8 || derived ? "weights (nf4)" : "weights (frozen)";
 }

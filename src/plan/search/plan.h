@@ -185,11 +185,17 @@ struct Target {
 
 class KnownModels;
 
+// For the report: what the recipe may not mean.
+struct RecipeNote {
+  std::string text;
+  std::string key = {};  // of the recipe, where this plan takes another value than it states
+};
+
 struct PlanRequest {
   Workload workload;
   Choices choices;
   Target target;
-  std::vector<std::string> notes = {};  // for the report: what the recipe may not mean
+  std::vector<RecipeNote> notes = {};
   std::vector<std::string> lossy = {};  // means of memory.allow that were taken, for the report
   bool names_knee = false;              // for the report: what takes much less memory for little more time
   // Models that searches of this workload on this device measured, with other choices and budgets.

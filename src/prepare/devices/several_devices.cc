@@ -95,7 +95,8 @@ void take_node_copy(const Recipe& recipe, const PlannedMachine& machine, PlanReq
   const std::string whole = needs_no_division(recipe, machine);
   if (experiment.optimizer.shard != ShardStage::weights || whole.empty()) return;
   experiment.optimizer.shard = ShardStage::gradients;
-  request.notes.push_back(formatted("memory.shard: weights divides what gradients does: {}", whole));
+  request.notes.push_back(
+      {formatted("memory.shard: weights divides what gradients does: {}", whole), kShardKey});
 }
 
 std::string needs_whole_weights(const Recipe& recipe) {

@@ -95,9 +95,9 @@ AllowedPlan plan_run(const Resolved& resolved, const PlannedMachine& machine, co
         format_bytes(searched_bytes), format_bytes(*choice.process_bytes)));
   Recipe taken = resolved.recipe;
   for (const std::string& means : choice.lossy) taken = with_means(std::move(taken), means).value();
-  // A tier that divides may offload less than one with a stated stage. A stage that divides more than was chosen is
-  // lowered by plan_request().
-  if (choice.shard >= ShardStage::gradients && shard_stage(taken) < choice.shard)
+  // A tier that divides may offload less than one with a stated stage.
+  if (taken.memory.shard == ShardStage::automatic && !tier_divides(taken) &&
+      shard_stage(taken) != choice.shard)
     taken.memory.shard = choice.shard;
   PlanRequest request = plan_request(resolve_as(resolved, taken), machine, &data);
   request.workload.experiment.shares_prefixes = choice.shares_prefixes;

@@ -47,6 +47,7 @@ void emit_bits(Layer& layer, const Said* eight, const std::vector<const Said*>& 
 }
 
 void combine_method(Layer& layer) {
+  if (layer.given("method.type") != nullptr) layer.forget_note(kTrainersMethod);
   const bool has_adapter_keys = layer.emits("method.r") || layer.emits("method.alpha") ||
                                 layer.says({"@targets", "@all_targets", "@attention_targets"});
   const bool is_lora_by_rank = has_adapter_keys && rank_says_lora(layer);

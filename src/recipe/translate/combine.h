@@ -28,6 +28,8 @@ void combine_trl(Layer& layer);
 
 // Fills in the method of a tool's recipe that has none.
 void fill_tool_method(Layer& layer);
+// For arguments of transformers' Trainer that name neither adapters nor a model.
+void note_trainers_method(Layer& layer);
 // Fills in a tool's behaviour where its recipe states nothing, and ours would differ.
 void fill_tool_defaults(Layer& layer);
 

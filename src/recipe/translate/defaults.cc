@@ -214,6 +214,13 @@ void fill_tool_method(Layer& layer) {
     if (holds(entry, layer) && entry.key == "method.type") layer.emit_default(entry.key, entry.value);
 }
 
+void note_trainers_method(Layer& layer) {
+  if (layer.method() != MethodType::full || layer.says({"@method", "@use_lora"})) return;
+  layer.note(kTrainersMethod,
+             "these arguments name no adapter, and transformers' Trainer trains all weights: so does this "
+             "(method.type: full); --method lora trains adapters");
+}
+
 namespace {
 
 // Keys that a script of the user's own decides by itself where its command does not.

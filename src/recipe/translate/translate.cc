@@ -180,6 +180,20 @@ bool has_training_arguments(const Node& root) {
                              "save_total_limit", "logging_steps"});
 }
 
+// Keys of LLaMA-Factory that others have not.
+bool holds_llama_factory(const Node& root) {
+  return holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir",
+                             "lora_target", "lora_rank", "quantization_bit"});
+}
+
+// TrainingArguments as transformers writes them, without the model and the rows: a script of one's own has those.
+bool is_of_arguments_alone(const Node& root) {
+  return has_training_arguments(root) && !holds_llama_factory(root) &&
+         std::ranges::none_of(root.items, [](const Node& item) {
+           return item.key != "seed" && (is_group(item.key) || find_option(item.key) != nullptr);
+         });
+}
+
 }  // namespace
 
 std::optional<Tool> tool_of(const Node& root) {
@@ -190,8 +204,7 @@ std::optional<Tool> tool_of(const Node& root) {
     return is_in_sections(root) ? std::nullopt : std::optional(Tool::axolotl);
   if (holds_component(root)) return Tool::torchtune;
   if (find_node(root, "model_name_or_path") == nullptr) return std::nullopt;
-  if (holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target",
-                          "lora_rank", "quantization_bit"}) &&
+  if (holds_llama_factory(root) &&
       !holds_one_of(root,
                     {"use_peft", "train_file_dir"}))  // scripts such as MedicalGPT's name adapters alike
     return Tool::llama_factory;
@@ -282,7 +295,8 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   const bool may_have_sections = !tool && is_first && source.has_lines && launched == nullptr;
   const auto opened = may_have_sections ? open_sections(text, source, report_) : std::nullopt;
   const Node& root = opened ? *opened : text;
-  const bool is_of_own_script = opened || (tool == Tool::trl && names_own_script(root));
+  const bool is_alone = may_have_sections && !opened && is_of_arguments_alone(root);
+  const bool is_of_own_script = opened || is_alone || (tool == Tool::trl && names_own_script(root));
   const std::string program = launched != nullptr ? launched->text
                               : is_of_own_script  ? "the script of this file"
                                                   : std::string();
@@ -312,6 +326,7 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   layer.set_recipe(tool.has_value());
   combine(layer);
   if (layer.is_recipe()) fill_tool_defaults(layer);
+  if (is_alone) note_trainers_method(layer);
   layer.drop_what_means_nothing();
   for (Node& node : layer.take()) own.items.push_back(std::move(node));
   return own;

@@ -717,15 +717,56 @@ TEST_F(RealFiles, extras_that_are_off_are_noted_and_scripts_have_words_of_their_
   EXPECT_THAT(own.other_tools.notes.at("rows"), HasSubstr("the script of this file"));
   EXPECT_THAT(error_of("model: m\ntemplate_name: qwen\n"), HasSubstr("data.template names a template"));
   EXPECT_EQ(recipe(kTrl + "max_train_samples: -1\n").data.train.size(), 1U);
-  EXPECT_THAT(error_of(kTrl + "max_train_samples: 10\n"), HasSubstr("says a range"));
   EXPECT_THAT(recipe(kTrl + "val_ratio: 0.05\ntest_ratio: 0.15\n").data.eval.percent, testing::DoubleEq(20));
   EXPECT_EQ(recipe(kTrl + "validation_split_percentage: 5\nvalidation_file: a.jsonl\n").data.eval.kind,
             EvalSource::Kind::path);
   EXPECT_THAT(error_of(kTrl + "test_ratio: 0.1\nvalidation_file: a.jsonl\n"), HasSubstr("holds rows out"));
   EXPECT_THAT(error_of(kTrl + "truncation_side: left\n"), HasSubstr("at their beginning"));
+  EXPECT_EQ(recipe(kTrl + "truncation_mode: keep_end\n").data.truncation, Truncation::refuse)
+      << "exact where no row is cut";
   const std::string factory = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: a.jsonl\n";
   EXPECT_EQ(recipe(factory + "sft_packing: false\ndev_ratio: 0.1\n").data.eval.kind, EvalSource::Kind::share);
   EXPECT_DOUBLE_EQ(recipe(factory + "neft_alpha: 5\n").method.neftune_alpha, 5);
+}
+
+TEST_F(RealFiles, a_script_s_file_without_a_model_has_the_defaults_of_scripts) {
+  const std::string file =
+      "num_train_epochs: 2\nper_device_train_batch_size: 4\nlearning_rate: 1.0e-5\nbf16: true\nsave_strategy: epoch\n";
+  Overrides overrides;
+  overrides.sets = {"model=m", "data.train=a.jsonl"};
+  const LoadedRecipe loaded = load(file, overrides);
+  EXPECT_EQ(loaded.recipe.method.type, MethodType::full) << "no key speaks of adapters";
+  EXPECT_EQ(loaded.recipe.batch.effective, 4);
+  EXPECT_EQ(loaded.recipe.schedule.name, ScheduleName::linear);
+  EXPECT_THAT(loaded.other_tools.notes.at("rows"), HasSubstr("the script of this file"));
+  EXPECT_EQ(load(file + "lora_r: 8\n", overrides).recipe.method.type, MethodType::lora);
+  EXPECT_EQ(load("method: {r: 4}\n" + file, overrides).recipe.method.type, MethodType::lora)
+      << "a recipe of ours";
+}
+
+TEST_F(RealFiles, the_first_rows_are_a_range_of_the_file) {
+  const std::string script = "model_name_or_path: m\nnum_train_epochs: 1\nper_device_train_batch_size: 2\n";
+  const Recipe read = recipe(script + "train_file: a.jsonl\nmax_train_samples: 10\n");
+  ASSERT_EQ(read.data.train.size(), 1U);
+  EXPECT_EQ(read.data.train.front().rows, parse_row_range(":10"));
+  EXPECT_EQ(recipe(script + "train_file: a.jsonl\nmax_train_samples: null\n").data.train.front().rows,
+            RowRange{});
+  EXPECT_THAT(error_of(script + "train_file: a.jsonl\nmax_train_samples: 0.5\n"),
+              HasSubstr("max_train_samples"));
+  EXPECT_THAT(error_of(script + "train_file: a.jsonl\nblock_size: 64\nmax_train_samples: 10\n"),
+              HasSubstr("counts blocks"));
+}
+
+TEST_F(RealFiles, a_prompt_s_length_and_its_answer_s_are_the_length_of_both) {
+  const LoadedRecipe loaded = load(kTrl + "source_max_len: 48\ntarget_max_len: 16\n");
+  EXPECT_EQ(loaded.recipe.data.max_length, 64);
+  EXPECT_THAT(loaded.other_tools.notes.at("lengths"), HasSubstr("cut together"));
+}
+
+TEST_F(RealFiles, files_lie_in_a_folder_above_the_recipe_s_as_well) {
+  fs::create_directories(folder_ / "configs");
+  std::ofstream(folder_ / "configs/z.json") << R"({"zero_optimization": {"stage": 2}})";
+  EXPECT_EQ(error_of(kTrl + "deepspeed: configs/z.json\n"), "no error");
 }
 
 }  // namespace

@@ -174,10 +174,46 @@ void note_declared(const Node& declared, const std::string& program, Layer& laye
                                  join(words, ", ")));
 }
 
+// Takes what a script's own text says in addition to its defaults: under a key of ours what it works out.
+void take_script_facts(const Node& facts, const std::string& program, Layer& layer) {
+  std::vector<std::string> renamed;
+  const Said& start = *layer.part(kProgramPart);
+  for (const Node& item : facts.items) {
+    if (item.key == "renamed")
+      renamed.push_back(item.text);
+    else if (item.key == "adapters")
+      layer.refuse_until_later(
+          start,
+          formatted("{} makes adapters (LoraConfig, line {}), and its command does not say whether: "
+                    "--set use_lora=true or --set use_lora=false does",
+                    program, item.text),
+          "method.type");
+    else
+      layer.refuse_until_later(
+          start, formatted("{} works out {} by itself: --set {}=VALUE says it", program, item.text, item.key),
+          item.key);
+  }
+  if (!renamed.empty())
+    layer.note("names", formatted("{} hands arguments on by other names, by which they are read: {}", program,
+                                  join(renamed, ", ")));
+}
+
 // Arguments of transformers' TrainingArguments, which most training scripts begin from.
 bool has_training_arguments(const Node& root) {
   return holds_one_of(root, {"per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type",
                              "save_total_limit", "logging_steps"});
+}
+
+// A script's file that leaves the model to its command: several of these arguments, and no group of ours.
+bool is_of_nameless_script(const Node& root) {
+  if (root.kind != Node::Kind::map || holds_one_of(root, {"model", "method", "batch", "schedule"}))
+    return false;
+  constexpr std::string_view kArguments[] = {"per_device_train_batch_size", "num_train_epochs",
+                                             "gradient_accumulation_steps", "learning_rate",
+                                             "lr_scheduler_type",           "logging_steps"};
+  return has_training_arguments(root) &&
+         std::count_if(std::begin(kArguments), std::end(kArguments),
+                       [&](std::string_view key) { return find_node(root, key) != nullptr; }) >= 3;
 }
 
 }  // namespace
@@ -227,7 +263,7 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
   own.items.clear();
   for (const Node& child : map.items) {
     const std::string key = prefix + child.key;
-    if (key == kProgramKey || key == kDefaultsKey) continue;
+    if (key == kProgramKey || key == kDefaultsKey || key == kScriptFactsKey) continue;
     if (read_theirs(child, key, layer)) continue;
     const bool is_theirs = is_alias_group(key);
     if (is_theirs && child.kind == Node::Kind::map && child.items.empty() && !is_group(key) &&
@@ -282,7 +318,8 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   const bool may_have_sections = !tool && is_first && source.has_lines && launched == nullptr;
   const auto opened = may_have_sections ? open_sections(text, source, report_) : std::nullopt;
   const Node& root = opened ? *opened : text;
-  const bool is_of_own_script = opened || (tool == Tool::trl && names_own_script(root));
+  const bool is_of_own_script = opened || (tool == Tool::trl && names_own_script(root)) ||
+                                (may_have_sections && is_of_nameless_script(root));
   const std::string program = launched != nullptr ? launched->text
                               : is_of_own_script  ? "the script of this file"
                                                   : std::string();
@@ -308,6 +345,7 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   Node own = own_keys(filled, "", layer);
   std::erase_if(report_.once, [&](const auto& key) { return find_node(own, key.first) != nullptr; });
   if (declared != nullptr) note_declared(*declared, program, layer);
+  if (const Node* facts = find_node(text, kScriptFactsKey)) take_script_facts(*facts, program, layer);
   layer.set_own(&own);
   layer.set_recipe(tool.has_value());
   combine(layer);

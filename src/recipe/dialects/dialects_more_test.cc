@@ -744,6 +744,43 @@ TEST_F(RealFiles, a_script_s_file_without_a_model_has_the_defaults_of_scripts) {
       << "a recipe of ours";
 }
 
+TEST_F(RealFiles, a_flat_file_of_transformers_arguments_is_not_axolotl_s) {
+  const std::string file =
+      "base_model: m\ndataset_path: a.jsonl\nnum_train_epochs: 1\nper_device_train_batch_size: 2\n"
+      "learning_rate: 2.0e-4\nlogging_steps: 5\nbf16: true\n";
+  const LoadedRecipe loaded =
+      load(file + "lora_r: 8\nlora_alpha: 16\nload_in_4bit: true\ntrain_on_responses_only: true\n");
+  EXPECT_EQ(loaded.recipe.method.type, MethodType::qlora);
+  EXPECT_EQ(loaded.recipe.data.truncation, Truncation::right) << "axolotl drops rows";
+  EXPECT_EQ(loaded.recipe.data.train_on_prompt, PromptLoss::no);
+  EXPECT_EQ(loaded.recipe.save.keep, kKeepAll);
+  EXPECT_EQ(recipe("base_model: m\ndatasets: [{path: a.jsonl, type: alpaca}]\nmicro_batch_size: 2\n")
+                .data.truncation,
+            Truncation::drop);
+}
+
+TEST_F(RealFiles, the_model_itself_as_reference_is_that_of_this_program) {
+  const std::string file = kTrl + "task: dpo\nbeta: 0.1\n";
+  EXPECT_EQ(error_of(file + "ref_model: m\n"), "no error");
+  EXPECT_THAT(error_of(file + "ref_model: other\n"), HasSubstr("ref_model"));
+}
+
+TEST_F(RealFiles, a_configuration_of_accelerate_alone_says_nothing_of_a_training) {
+  const std::string file = "compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\nnum_processes: 4\n";
+  Overrides overrides;
+  overrides.sets = {"model=m", "data.train=a.jsonl"};
+  EXPECT_THAT(load(file, overrides).other_tools.notes.at("accelerate"),
+              HasSubstr("nothing of what they train"));
+  EXPECT_EQ(load(file + kTrl).other_tools.notes.count("accelerate"), 0U);
+}
+
+TEST_F(RealFiles, a_script_s_cuda_is_any_device) {
+  const std::string file =
+      "model_name_or_path: m\ntrain_file: a.jsonl\nnum_train_epochs: 1\nlearning_rate: 1e-5\n";
+  EXPECT_EQ(recipe(file + "device: cuda\n").device, DeviceChoice::automatic);
+  EXPECT_EQ(recipe(file + "device: cpu\n").device, DeviceChoice::cpu);
+}
+
 TEST_F(RealFiles, the_first_rows_are_a_range_of_the_file) {
   const std::string script = "model_name_or_path: m\nnum_train_epochs: 1\nper_device_train_batch_size: 2\n";
   const Recipe read = recipe(script + "train_file: a.jsonl\nmax_train_samples: 10\n");

@@ -534,6 +534,16 @@ TEST_F(ShellScripts, a_program_of_one_s_own_that_calls_its_model_base_model_is_n
   EXPECT_EQ(recipe("python -m axolotl.cli.train c.yaml\n").data.truncation, Truncation::drop) << "this is";
 }
 
+TEST_F(ShellScripts, arithmetic_has_an_older_form) {
+  const std::string command =
+      "python t.py --model_name_or_path m --learning_rate 1e-4 --gradient_accumulation_steps ";
+  EXPECT_EQ(
+      recipe("ALL=32\nMICRO=2\n" + command + "$[$ALL/$MICRO] --per_device_train_batch_size $[ MICRO ]\n")
+          .batch.effective,
+      32);
+  EXPECT_THAT(error_of(command + "$[32/$NODES]\n"), HasSubstr("'$[32/$NODES]'"));
+}
+
 TEST_F(ShellScripts, the_program_may_lie_behind_a_variable) {
   EXPECT_DOUBLE_EQ(
       recipe("deepspeed --num_gpus 2 ${ROOT}/src/t.py --model_name_or_path m --learning_rate 1e-4\n")

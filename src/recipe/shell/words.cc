@@ -165,8 +165,8 @@ class ShellLexer {
       if (at_ < text_.size()) taken += take();
       return taken;
     }
-    if (peek() != '{' && peek() != '(') return taken;
-    const char open = peek(), close = open == '{' ? '}' : ')';
+    if (peek() != '{' && peek() != '(' && peek() != '[') return taken;
+    const char open = peek(), close = open == '{' ? '}' : open == '(' ? ')' : ']';
     int depth = 0;
     while (at_ < text_.size()) {
       const char c = take();

@@ -328,7 +328,15 @@ void combine_preference(Layer& layer) {
   combine_number(layer, "@pref_beta", "dpo.beta");
   combine_number(layer, "@pref_ftx", "dpo.ftx");
   combine_number(layer, "@pref_smoothing", "dpo.label_smoothing");
+  const Node* model = layer.given("model");
   for (const std::string_view part : kMore) {
+    const bool is_same_model = part == "@pref_more" && layer.says({part}) && model != nullptr &&
+                               layer.part(part)->key == "ref_model" &&
+                               layer.part(part)->value.text == model->text;
+    if (is_same_model) {
+      layer.ignore(*layer.part(part), "the model that the training begins with, as here");
+      continue;
+    }
     if (!layer.says({part})) continue;
     const Said* more = layer.part(part);
     if (is_off(more->value) || is_word(more, "reverse_kl"))

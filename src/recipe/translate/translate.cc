@@ -81,6 +81,13 @@ bool is_in_sections(const Node& root) {
                               "datasets", "learning_rate"});
 }
 
+// The same without sections: transformers' arguments, of which axolotl has none.
+bool is_of_flat_script(const Node& root) {
+  return holds_one_of(root, {"per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type"}) &&
+         !holds_one_of(root, {"micro_batch_size", "sequence_len", "num_epochs", "datasets", "adapter",
+                              "pretraining_dataset"});
+}
+
 bool is_empty(const Node& node) {
   return node.kind == Node::Kind::null ||
          (node.kind == Node::Kind::scalar ? node.text.empty() : node.items.empty());
@@ -204,6 +211,14 @@ bool has_training_arguments(const Node& root) {
                              "save_total_limit", "logging_steps"});
 }
 
+// A configuration of accelerate says how processes are started, and nothing of what they train.
+bool is_of_accelerate_alone(const Node& root) {
+  return root.kind == Node::Kind::map && find_node(root, "compute_environment") != nullptr &&
+         !has_training_arguments(root) &&
+         !holds_one_of(root, {"model", "model_name_or_path", "base_model", "learning_rate", "data", "method",
+                              "dataset"});
+}
+
 // A script's file that leaves the model to its command: several of these arguments, and no group of ours.
 bool is_of_nameless_script(const Node& root) {
   if (root.kind != Node::Kind::map || holds_one_of(root, {"model", "method", "batch", "schedule"}))
@@ -223,7 +238,7 @@ std::optional<Tool> tool_of(const Node& root) {
   const bool is_mixture = holds_one_of(root, {"dataset_mixture", "dataset_mixer"});
   if (is_mixture && find_node(root, "model_name_or_path") != nullptr) return Tool::trl;
   if (find_node(root, "base_model") != nullptr)
-    return is_in_sections(root) ? std::nullopt : std::optional(Tool::axolotl);
+    return is_in_sections(root) || is_of_flat_script(root) ? std::nullopt : std::optional(Tool::axolotl);
   if (holds_component(root)) return Tool::torchtune;
   if (find_node(root, "model_name_or_path") == nullptr) return std::nullopt;
   if (holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target",
@@ -246,8 +261,11 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
   const Alias* row = find_alias(key, layer.tool());
   if (row == nullptr) return false;
   // Only keys of the file: a device that is set in addition to it is one of this program.
-  const bool their_device = key == "device" && layer.source().has_lines &&
-                            (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl);
+  const bool is_of_script =
+      layer.tool() == Tool::trl && layer.is_of_scripts() && child.kind == Node::Kind::scalar;
+  const bool their_device =
+      key == "device" && layer.source().has_lines &&
+      (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl || is_of_script);
   const bool of_theirs = is_method_word(child) || their_device;
   if (find_option(key) != nullptr && !of_theirs) return false;
   const bool has_inner = is_alias_group(key) || is_group(key);
@@ -346,6 +364,11 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   std::erase_if(report_.once, [&](const auto& key) { return find_node(own, key.first) != nullptr; });
   if (declared != nullptr) note_declared(*declared, program, layer);
   if (const Node* facts = find_node(text, kScriptFactsKey)) take_script_facts(*facts, program, layer);
+  if (is_first && source.has_lines && is_of_accelerate_alone(root))
+    layer.note(
+        "accelerate",
+        "this is accelerate's configuration of processes, which says nothing of what they train: all else is "
+        "Plimsoll's default, or what --set says");
   layer.set_own(&own);
   layer.set_recipe(tool.has_value());
   combine(layer);

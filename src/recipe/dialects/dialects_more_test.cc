@@ -759,6 +759,14 @@ TEST_F(RealFiles, a_flat_file_of_transformers_arguments_is_not_axolotl_s) {
             Truncation::drop);
 }
 
+TEST_F(RealFiles, texts_have_no_answers_alone) {
+  const std::string file =
+      "model: {base: m}\ntraining: {num_train_epochs: 1, learning_rate: 1.0e-5}\n"
+      "data: {train_path: a.jsonl, train_on_responses_only: true";
+  EXPECT_EQ(recipe(file + "}\n").data.train_on_prompt, PromptLoss::no);
+  EXPECT_THAT(error_of(file + ", text_field: text}\n"), HasSubstr("a text has no answer"));
+}
+
 TEST_F(RealFiles, the_model_itself_as_reference_is_that_of_this_program) {
   const std::string file = kTrl + "task: dpo\nbeta: 0.1\n";
   EXPECT_EQ(error_of(file + "ref_model: m\n"), "no error");

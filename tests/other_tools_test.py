@@ -185,6 +185,26 @@ class OtherToolsTest(unittest.TestCase):
         adapter = json.loads((output / "adapter_config.json").read_text())
         self.assertEqual((adapter["r"], adapter["lora_alpha"]), (4, 8))
 
+    def test_a_script_that_fire_starts_is_trained_by_its_parameters_and_branches_that_its_script_takes(self):
+        (self.folder / "settings.sh").write_text("LENGTH=240\nQUICK=true\n")
+        (self.folder / "finetune.py").write_text(
+            "def train(base_model: str = '', batch_size: int = 4, micro_batch_size: int = 2, learning_rate: float = 1e-3,\n"
+            "          cutoff_len: int = 96, lora_r: int = 4, lora_target_modules: List[str] = ['q_proj', 'v_proj']):\n"
+            "    config = LoraConfig(r=lora_r, lora_alpha=8)\n"
+            "    Trainer(args=TrainingArguments(warmup_steps=1, lr_scheduler_type='cosine'))\n\n\nfire.Fire(train)\n")
+        script, output = self.folder / "run.sh", self.folder / "run"
+        script.write_text(
+            "source ./settings.sh\nMORE=()\nif [ \"$QUICK\" = true ]; then\n  MORE+=(--max_steps 2)\nelse\n  MORE+=(--num_epochs 9)\nfi\n"
+            "[ -z \"$LENGTH\" ] || MORE+=(--cutoff_len $LENGTH)\n"
+            f"python finetune.py --base_model {MODEL} --data_path {SAMPLES}/data/alpaca.jsonl ${{MORE[@]}} \"$@\"\n")
+        done = run("train", script, "--set", f"output={output}", "--set", "init=random", "--set", "memory=1GiB")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        recipe = json.loads(run("recipe", script, "--json").stdout)["recipe"]
+        self.assertEqual((recipe["method"]["type"], recipe["method"]["r"], recipe["method"]["alpha"]), ("lora", 4, 8))
+        self.assertEqual((recipe["batch"]["effective"], recipe["data"]["max_length"], recipe["optimizer"]["lr"]), (4, 240, 1e-3))
+        self.assertEqual((recipe["schedule"]["name"], recipe["schedule"]["warmup"]), ("cosine", 1))
+        self.assertEqual(json.loads((output / "run.json").read_text())["steps"], 2)
+
     def test_samples_train(self):
         for name in EXPECTED:
             output = self.folder / name

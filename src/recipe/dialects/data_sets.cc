@@ -227,6 +227,38 @@ void combine_mixture_evaluation(Layer& layer) {
   layer.emit("data.eval", sources_node(*splits, sets), {splits});
 }
 
+// Unsloth's name; a text has no answer to tell from its prompt, unless its template is looked for in it.
+void combine_responses(Layer& layer, const Said& said) {
+  const bool only = read_foreign_flag(said.value) == true;
+  const Node* format = layer.given("data.format");
+  if (only && format != nullptr && format->is_word("text"))
+    return layer.refuse(
+        said,
+        "a text has no answer to tell from its prompt; rows of messages, or of a prompt and a response, "
+        "have: data.format");
+  layer.emit("data.train_on_prompt", only ? "false" : "true", {&said});
+}
+
+// transformers' scripts and qlora.py train on the first rows of their number; run_clm.py on the first blocks.
+void combine_first_rows(Layer& layer, const Said& said) {
+  if (is_off(said.value) || said.value.is_word("-1")) return layer.ignore(said, "off, as here", true);
+  const auto count = read_foreign_whole(said.value);
+  if (!count || *count < 1) return layer.refuse(said, "expected a whole number above 0");
+  const Said* block = layer.part("@block_size");
+  if (own_script(layer).starts_with("run_clm") || (block != nullptr && !is_off(block->value)))
+    return layer.refuse(said, "counts blocks, after texts were joined; data.train: {path, rows} counts rows");
+  const Node* rows = layer.given("data.train");
+  if (rows != nullptr && rows->kind != Node::Kind::scalar)
+    return layer.refuse(said,
+                        "takes the first rows of one file; data.train: {path, rows} says a range of each");
+  const bool narrows = layer.change("data.train", said, [&](Node& node) {
+    Node source = source_node({node, node.key, "", 0}, node.text, formatted(":{}", *count));
+    source.key = node.key;
+    node = std::move(source);
+  });
+  if (!narrows) layer.ignore(said, "no data set is named with it");
+}
+
 }  // namespace
 
 void combine_data(Layer& layer) {
@@ -252,6 +284,8 @@ void combine_data(Layer& layer) {
   combine_trl_evaluation(layer);
   combine_mixture_evaluation(layer);
   if (layer.says({"@text_column", "@summary_column"})) combine_text_column(layer);
+  if (layer.says({"@first_rows"})) combine_first_rows(layer, *layer.part("@first_rows"));
+  if (layer.says({"@responses_only"})) combine_responses(layer, *layer.part("@responses_only"));
   for (const std::string_view part : {"@dataset_dir", "@split", "@subset", "@test_split", "@max_samples"})
     if (layer.says({part}) && !layer.says({"@dataset", "@eval_dataset", "@mixture"}))
       layer.ignore(*layer.part(part), "no data set is named beside it");

@@ -717,15 +717,101 @@ TEST_F(RealFiles, extras_that_are_off_are_noted_and_scripts_have_words_of_their_
   EXPECT_THAT(own.other_tools.notes.at("rows"), HasSubstr("the script of this file"));
   EXPECT_THAT(error_of("model: m\ntemplate_name: qwen\n"), HasSubstr("data.template names a template"));
   EXPECT_EQ(recipe(kTrl + "max_train_samples: -1\n").data.train.size(), 1U);
-  EXPECT_THAT(error_of(kTrl + "max_train_samples: 10\n"), HasSubstr("says a range"));
   EXPECT_THAT(recipe(kTrl + "val_ratio: 0.05\ntest_ratio: 0.15\n").data.eval.percent, testing::DoubleEq(20));
   EXPECT_EQ(recipe(kTrl + "validation_split_percentage: 5\nvalidation_file: a.jsonl\n").data.eval.kind,
             EvalSource::Kind::path);
   EXPECT_THAT(error_of(kTrl + "test_ratio: 0.1\nvalidation_file: a.jsonl\n"), HasSubstr("holds rows out"));
   EXPECT_THAT(error_of(kTrl + "truncation_side: left\n"), HasSubstr("at their beginning"));
+  EXPECT_EQ(recipe(kTrl + "truncation_mode: keep_end\n").data.truncation, Truncation::refuse)
+      << "exact where no row is cut";
   const std::string factory = "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: a.jsonl\n";
   EXPECT_EQ(recipe(factory + "sft_packing: false\ndev_ratio: 0.1\n").data.eval.kind, EvalSource::Kind::share);
   EXPECT_DOUBLE_EQ(recipe(factory + "neft_alpha: 5\n").method.neftune_alpha, 5);
+}
+
+TEST_F(RealFiles, a_script_s_file_without_a_model_has_the_defaults_of_scripts) {
+  const std::string file =
+      "num_train_epochs: 2\nper_device_train_batch_size: 4\nlearning_rate: 1.0e-5\nbf16: true\nsave_strategy: epoch\n";
+  Overrides overrides;
+  overrides.sets = {"model=m", "data.train=a.jsonl"};
+  const LoadedRecipe loaded = load(file, overrides);
+  EXPECT_EQ(loaded.recipe.method.type, MethodType::full) << "no key speaks of adapters";
+  EXPECT_EQ(loaded.recipe.batch.effective, 4);
+  EXPECT_EQ(loaded.recipe.schedule.name, ScheduleName::linear);
+  EXPECT_THAT(loaded.other_tools.notes.at("rows"), HasSubstr("the script of this file"));
+  EXPECT_EQ(load(file + "lora_r: 8\n", overrides).recipe.method.type, MethodType::lora);
+  EXPECT_EQ(load("method: {r: 4}\n" + file, overrides).recipe.method.type, MethodType::lora)
+      << "a recipe of ours";
+}
+
+TEST_F(RealFiles, a_flat_file_of_transformers_arguments_is_not_axolotl_s) {
+  const std::string file =
+      "base_model: m\ndataset_path: a.jsonl\nnum_train_epochs: 1\nper_device_train_batch_size: 2\n"
+      "learning_rate: 2.0e-4\nlogging_steps: 5\nbf16: true\n";
+  const LoadedRecipe loaded =
+      load(file + "lora_r: 8\nlora_alpha: 16\nload_in_4bit: true\ntrain_on_responses_only: true\n");
+  EXPECT_EQ(loaded.recipe.method.type, MethodType::qlora);
+  EXPECT_EQ(loaded.recipe.data.truncation, Truncation::right) << "axolotl drops rows";
+  EXPECT_EQ(loaded.recipe.data.train_on_prompt, PromptLoss::no);
+  EXPECT_EQ(loaded.recipe.save.keep, kKeepAll);
+  EXPECT_EQ(recipe("base_model: m\ndatasets: [{path: a.jsonl, type: alpaca}]\nmicro_batch_size: 2\n")
+                .data.truncation,
+            Truncation::drop);
+}
+
+TEST_F(RealFiles, texts_have_no_answers_alone) {
+  const std::string file =
+      "model: {base: m}\ntraining: {num_train_epochs: 1, learning_rate: 1.0e-5}\n"
+      "data: {train_path: a.jsonl, train_on_responses_only: true";
+  EXPECT_EQ(recipe(file + "}\n").data.train_on_prompt, PromptLoss::no);
+  EXPECT_THAT(error_of(file + ", text_field: text}\n"), HasSubstr("a text has no answer"));
+}
+
+TEST_F(RealFiles, the_model_itself_as_reference_is_that_of_this_program) {
+  const std::string file = kTrl + "task: dpo\nbeta: 0.1\n";
+  EXPECT_EQ(error_of(file + "ref_model: m\n"), "no error");
+  EXPECT_THAT(error_of(file + "ref_model: other\n"), HasSubstr("ref_model"));
+}
+
+TEST_F(RealFiles, a_configuration_of_accelerate_alone_says_nothing_of_a_training) {
+  const std::string file = "compute_environment: LOCAL_MACHINE\nmixed_precision: bf16\nnum_processes: 4\n";
+  Overrides overrides;
+  overrides.sets = {"model=m", "data.train=a.jsonl"};
+  EXPECT_THAT(load(file, overrides).other_tools.notes.at("accelerate"),
+              HasSubstr("nothing of what they train"));
+  EXPECT_EQ(load(file + kTrl).other_tools.notes.count("accelerate"), 0U);
+}
+
+TEST_F(RealFiles, a_script_s_cuda_is_any_device) {
+  const std::string file =
+      "model_name_or_path: m\ntrain_file: a.jsonl\nnum_train_epochs: 1\nlearning_rate: 1e-5\n";
+  EXPECT_EQ(recipe(file + "device: cuda\n").device, DeviceChoice::automatic);
+  EXPECT_EQ(recipe(file + "device: cpu\n").device, DeviceChoice::cpu);
+}
+
+TEST_F(RealFiles, the_first_rows_are_a_range_of_the_file) {
+  const std::string script = "model_name_or_path: m\nnum_train_epochs: 1\nper_device_train_batch_size: 2\n";
+  const Recipe read = recipe(script + "train_file: a.jsonl\nmax_train_samples: 10\n");
+  ASSERT_EQ(read.data.train.size(), 1U);
+  EXPECT_EQ(read.data.train.front().rows, parse_row_range(":10"));
+  EXPECT_EQ(recipe(script + "train_file: a.jsonl\nmax_train_samples: null\n").data.train.front().rows,
+            RowRange{});
+  EXPECT_THAT(error_of(script + "train_file: a.jsonl\nmax_train_samples: 0.5\n"),
+              HasSubstr("max_train_samples"));
+  EXPECT_THAT(error_of(script + "train_file: a.jsonl\nblock_size: 64\nmax_train_samples: 10\n"),
+              HasSubstr("counts blocks"));
+}
+
+TEST_F(RealFiles, a_prompt_s_length_and_its_answer_s_are_the_length_of_both) {
+  const LoadedRecipe loaded = load(kTrl + "source_max_len: 48\ntarget_max_len: 16\n");
+  EXPECT_EQ(loaded.recipe.data.max_length, 64);
+  EXPECT_THAT(loaded.other_tools.notes.at("lengths"), HasSubstr("cut together"));
+}
+
+TEST_F(RealFiles, files_lie_in_a_folder_above_the_recipe_s_as_well) {
+  fs::create_directories(folder_ / "configs");
+  std::ofstream(folder_ / "configs/z.json") << R"({"zero_optimization": {"stage": 2}})";
+  EXPECT_EQ(error_of(kTrl + "deepspeed: configs/z.json\n"), "no error");
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ namespace {
 // A script names files from the folder that it is started in: its own, one above it, or the working folder.
 fs::path folder_of_script(const fs::path& script, const ShellTraining& training) {
   std::vector<std::string> named = {training.config};
-  for (const char* key : {"deepspeed", "deepspeed_config", "accelerate_config"})
+  for (const char* key : {"deepspeed", "deepspeed_config", "accelerate_config", "lora_config"})
     if (const Node* node = find_node(training.keys, key); node != nullptr && node->kind == Node::Kind::scalar)
       named.push_back(node->text);
   std::erase(named, "");
@@ -204,32 +204,98 @@ void set_line(Node& node, int line) {
   for (Node& item : node.items) set_line(item, line);
 }
 
-// Defaults of a script's arguments, as far as they decide what is trained (recipe/translate/script_defaults.h): keys of
-// the command that neither it nor its recipe says.
-void add_script_defaults(std::vector<std::pair<Node, Source>>& layers, const fs::path& folder,
-                         const ShellTraining& training) {
+// A program in Python that is not axolotl has alpaca-lora's words where it calls its model `base_model`.
+bool is_of_alpaca_lora(const Node& keys, const ShellTraining& training) {
+  return !training.script.empty() && !training.program.starts_with("axolotl") && training.config.empty() &&
+         find_node(keys, "base_model") != nullptr;
+}
+
+// Its finetune.py: `batch_size` is that of all processes.
+std::string word_of_transformers(const std::string& key) {
+  static const std::map<std::string, std::string> kWords = {
+      {"base_model", "model_name_or_path"},
+      {"batch_size", "effective_batch_size"},
+      {"micro_batch_size", "per_device_train_batch_size"},
+      {"num_epochs", "num_train_epochs"},
+      {"cutoff_len", "max_seq_length"},
+      {"val_set_size", "test_size"}};
+  const auto at = kWords.find(key);
+  return at == kWords.end() ? key : at->second;
+}
+
+// Reads what a script's own text says of its arguments: names that it hands them on by, and defaults that decide what
+// is trained (recipe/translate/script_defaults.h): keys of the command that neither it nor its recipe says.
+void read_script_text(std::vector<std::pair<Node, Source>>& layers, const fs::path& folder,
+                      const ShellTraining& training, bool is_alpaca_lora) {
   std::error_code ignored;
   const fs::path file = folder / training.script;
   if (training.script.empty() || !fs::is_regular_file(file, ignored)) return;
+  ScriptText script = read_script(read_start(file.string(), static_cast<int64_t>(kMaxDocumentBytes)));
+  Node& keys = layers.back().first;
+  if (is_alpaca_lora)
+    for (ScriptArgument& one : script.arguments) one.name = word_of_transformers(one.name);
+  Node facts;
+  facts.kind = Node::Kind::map;
+  facts.key = kScriptFactsKey;
+  const auto tell = [&](const std::string& key, const std::string& text) {
+    Node node;
+    node.kind = Node::Kind::scalar;
+    node.key = key;
+    node.text = text;
+    facts.items.push_back(std::move(node));
+  };
+  for (const ScriptUse& use : rename_by_use(keys, script))
+    tell("renamed", formatted("{} is its {} (line {})", use.argument, use.name, use.line));
   std::vector<const Node*> said;
   for (const auto& [root, source] : layers) said.push_back(&root);
-  const std::vector<ScriptArgument> taken = script_defaults(
-      said, read_script_arguments(read_start(file.string(), static_cast<int64_t>(kMaxDocumentBytes))));
-  if (taken.empty()) return;
+  if (const WorkedOut one = worked_out(said, script); one.line > 0)
+    tell(one.key, formatted("{} (line {})", one.name, one.line));
+  const bool is_silent = script.adapters > 0 && !says_adapters(said, script.arguments);
+  if (is_silent && script.always_adapts) {
+    Node on;
+    on.kind = Node::Kind::scalar;
+    on.text = "true";
+    script.arguments.push_back({"use_lora", on, script.adapters});
+  } else if (is_silent) {
+    tell("adapters", std::to_string(script.adapters));
+  }
   Node declared;
   declared.kind = Node::Kind::map;
-  declared.line = declared.key_line = training.line;
   declared.key = kDefaultsKey;
-  for (const ScriptArgument& one : taken) {
+  for (const ScriptArgument& one : script_defaults(said, script.arguments)) {
     Node node = one.value;
     node.key = one.name;
-    set_line(node, training.line);
-    layers.back().first.items.push_back(node);
+    keys.items.push_back(node);
     node.text = formatted("{} {} (line {})", one.name, as_text(one.value), one.line);
     node.kind = Node::Kind::scalar;
     declared.items.push_back(std::move(node));
   }
-  layers.back().first.items.push_back(std::move(declared));
+  for (Node* node : {&declared, &facts}) {
+    if (node->items.empty()) continue;
+    set_line(*node, training.line);
+    keys.items.push_back(std::move(*node));
+  }
+}
+
+// BELLE's scripts name a file of keys about adapters: {lora_r, lora_alpha, ...}.
+void read_adapter_file(Node& keys, const fs::path& folder) {
+  const auto named = std::ranges::find(keys.items, "lora_config", &Node::key);
+  std::error_code ignored;
+  if (named == keys.items.end() || named->kind != Node::Kind::scalar ||
+      !fs::is_regular_file(folder / named->text, ignored))
+    return;
+  const Node file = read_tree((folder / named->text).string());
+  const bool is_of_adapters =
+      file.kind == Node::Kind::map &&
+      std::ranges::all_of(file.items, [](const Node& item) { return item.key.starts_with("lora_"); });
+  if (!is_of_adapters) return;
+  const int line = named->line;
+  keys.items.erase(named);
+  for (Node item : file.items) {
+    if (find_node(keys, item.key) != nullptr) continue;
+    set_line(item, line);
+    keys.items.push_back(std::move(item));
+  }
 }
 
 // The recipe that a script's command names, and the command's own keys.
@@ -254,7 +320,12 @@ std::vector<std::pair<Node, Source>> layers_of(const std::string& given) {
         {read_tree(config.string()), {config.string(), true, fs::absolute(config).parent_path()}});
   }
   layers.push_back({training.keys, {shown, true, folder}});
-  add_script_defaults(layers, folder, training);
+  read_adapter_file(layers.back().first, folder);
+  Node& keys = layers.back().first;
+  const bool is_alpaca_lora = is_of_alpaca_lora(keys, training);
+  if (is_alpaca_lora)
+    for (Node& item : keys.items) item.key = word_of_transformers(item.key);
+  read_script_text(layers, folder, training, is_alpaca_lora);
   Node program;
   program.kind = Node::Kind::scalar;
   program.text = training.program;

@@ -242,7 +242,7 @@ class Command {
   // Options of a launcher end at a word that is no option, or with the launched module.
   void options(ReadOption read) {
     while (!is_done()) {
-      if (text().starts_with('$')) {  // options that only the shell knows
+      if (text().starts_with('$') && !text().ends_with(".py")) {  // options that only the shell knows
         counts_ = true;
         ++at_;
         continue;

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/strings.h"
 #include "recipe/shell/variables.h"
@@ -204,30 +205,108 @@ std::optional<Node> field_default(const Tokens& tokens, size_t at) {
   return is_lambda ? literal(Tokens(made->begin() + 2, made->end())) : std::nullopt;
 }
 
+// TrainingArguments of transformers, configurations of TRL's trainers, and PEFT's.
+bool is_configuration(const std::string& callee) {
+  return callee.ends_with("TrainingArguments") || callee == "SFTConfig" || callee == "DPOConfig" ||
+         callee == "RewardConfig" || callee == "SFTTrainer" || callee == "LoraConfig" ||
+         callee == "from_pretrained";
+}
+
+// A keyword of such a call as a command has it; "" where commands have no such argument.
+std::string argument_name(const std::string& callee, const std::string& keyword) {
+  const bool is_of_bits = keyword == "load_in_8bit" || keyword == "load_in_4bit";
+  if (callee == "from_pretrained") return is_of_bits ? keyword : "";
+  if (callee != "LoraConfig") return keyword;
+  if (keyword == "r") return "lora_r";
+  if (keyword == "target_modules") return "lora_target_modules";
+  return keyword == "lora_alpha" || keyword == "lora_dropout" || keyword.starts_with("use_") ? keyword : "";
+}
+
+// The argument of `args.lr`; "" where something else stands there.
+std::string attribute(const Tokens& tokens) {
+  const bool is_attribute = tokens.size() == 3 && tokens[0].kind == TokenKind::name &&
+                            is_sign(tokens[1], ".") && tokens[2].kind == TokenKind::name;
+  return is_attribute ? tokens[2].text : "";
+}
+
+// torch.cuda.is_bf16_supported() is true on what is trained on today.
+std::optional<Node> asks_for_bf16(const Tokens& tokens) {
+  const bool asks = std::ranges::any_of(tokens, [](const Token& one) {
+    return one.text == "is_bf16_supported" || one.text == "is_bfloat16_supported";
+  });
+  if (!asks) return std::nullopt;
+  return scalar(tokens.front().text == "not" ? "false" : "true", false);
+}
+
 class Reader {
  public:
   void read(const std::vector<Statement>& statements) {
     for (const Statement& statement : statements) {
+      follow_blocks(statement);
       follow_class(statement);
       if (in_class_ && statement.indent == body_) read_field(statement);
       read_calls(statement);
+      read_configurations(statement);
+      read_assignment(statement);
       decorated_ = is_dataclass(statement);
     }
   }
 
-  std::vector<ScriptArgument> take() {
-    std::vector<ScriptArgument> all;
+  ScriptText take() {
+    for (const std::string& name : started_)
+      for (const auto& [argument, value, line] : parameters_[name]) add(argument, value, line);
+    text_.always_adapts = always_in_ && (always_in_->empty() || *always_in_ == "main" ||
+                                         *always_in_ == "train" || started_.contains(*always_in_));
     for (auto& [name, found] : found_)
-      if (found.argument && !found.differs) all.push_back(std::move(*found.argument));
-    std::ranges::sort(all, {}, &ScriptArgument::line);
-    return all;
+      if (found.argument && !found.differs) text_.arguments.push_back(std::move(*found.argument));
+    std::ranges::sort(text_.arguments, {}, &ScriptArgument::line);
+    return std::move(text_);
   }
 
  private:
+  struct Block {
+    size_t indent = 0;
+    std::string function;
+    bool runs = false;  // whenever what it stands in does
+  };
+  struct Parameter {
+    std::string name;
+    std::optional<Node> value;
+    int line = 0;
+  };
   struct Found {
     std::optional<ScriptArgument> argument;
     bool differs = false;
   };
+
+  // Blocks that the statement is in, and the parameters of functions.
+  void follow_blocks(const Statement& statement) {
+    const Tokens& tokens = statement.tokens;
+    while (!blocks_.empty() && blocks_.back().indent >= statement.indent) blocks_.pop_back();
+    const std::string& first = tokens.front().text;
+    const bool begins = tokens.front().kind == TokenKind::name && is_sign(tokens.back(), ":");
+    if (begins || first == "def")
+      blocks_.push_back({statement.indent, first == "def" && tokens.size() > 1 ? tokens[1].text : "",
+                         first == "def" || first == "with"});
+    if (first == "def" && tokens.size() > 3 && is_sign(tokens[2], "("))
+      for (const Tokens& one : arguments_of(tokens, 2)) {
+        const auto equals = std::ranges::find_if(one, [](const Token& token) { return is_sign(token, "="); });
+        if (one.size() > 2 && equals != one.end())
+          parameters_[tokens[1].text].push_back(
+              {one[0].text, literal(Tokens(equals + 1, one.end())), one[0].line});
+      }
+    for (size_t i = 0; i + 2 < tokens.size(); ++i)  // fire.Fire(train)
+      if (tokens[i].text == "Fire" && is_sign(tokens[i + 1], "(")) started_.insert(tokens[i + 2].text);
+  }
+  // In no branch and no loop, apart from `if __name__ == "__main__"`.
+  [[nodiscard]] bool is_always_run() const {
+    return std::ranges::all_of(blocks_, [](const Block& one) { return one.runs; });
+  }
+  [[nodiscard]] std::string function() const {
+    for (const Block& one : blocks_)
+      if (!one.function.empty()) return one.function;
+    return "";
+  }
 
   static bool is_dataclass(const Statement& statement) {
     return is_sign(statement.tokens.front(), "@") &&
@@ -287,6 +366,40 @@ class Reader {
     }
   }
 
+  // TrainingArguments(learning_rate=args.lr, num_train_epochs=3)
+  void read_configurations(const Statement& statement) {
+    const Tokens& tokens = statement.tokens;
+    for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+      const std::string& callee = tokens[i].text;
+      if (!is_configuration(callee) || !is_sign(tokens[i + 1], "(") || tokens.front().text == "class")
+        continue;
+      if (callee == "LoraConfig" && text_.adapters == 0) {
+        text_.adapters = tokens[i].line;
+        always_in_ = is_always_run() ? std::optional(function()) : std::nullopt;
+      }
+      for (const Tokens& one : arguments_of(tokens, i + 1)) {
+        if (one.size() < 3 || !is_sign(one[1], "=")) continue;
+        const std::string name = argument_name(callee, one[0].text);
+        const Tokens given(one.begin() + 2, one.end());
+        if (name.empty()) continue;
+        if (const std::string argument = attribute(given); !argument.empty())
+          text_.uses.push_back({argument, name, one[0].line});
+        else if (auto value = asks_for_bf16(given) ? asks_for_bf16(given) : literal(given))
+          add(name, std::move(value), one[0].line);
+        else if (given.size() > 1)  // one name alone may be anything
+          text_.uses.push_back({"", name, one[0].line});
+      }
+    }
+  }
+
+  // args.max_seq_length = config.block_size
+  void read_assignment(const Statement& statement) {
+    const Tokens& tokens = statement.tokens;
+    if (tokens.size() != 7 || !is_sign(tokens[1], ".") || !is_sign(tokens[3], "=")) return;
+    const std::string argument = attribute(Tokens(tokens.begin() + 4, tokens.end()));
+    if (!argument.empty()) text_.uses.push_back({argument, tokens[2].text, tokens[2].line});
+  }
+
   void add(const std::string& name, std::optional<Node> value, int line) {
     Found& found = found_[name];
     if (found.argument || found.differs) {
@@ -303,11 +416,16 @@ class Reader {
   bool in_class_ = false, decorated_ = false;
   size_t class_ = 0, body_ = 0;
   std::map<std::string, Found> found_;
+  std::vector<Block> blocks_;
+  std::map<std::string, std::vector<Parameter>> parameters_;  // of functions
+  std::set<std::string> started_;                             // functions whose parameters are arguments
+  std::optional<std::string> always_in_;                      // the function that always makes adapters
+  ScriptText text_;
 };
 
 }  // namespace
 
-std::vector<ScriptArgument> read_script_arguments(std::string_view text) {
+ScriptText read_script(std::string_view text) {
   Reader reader;
   reader.read(Lexer(text).read());
   return reader.take();

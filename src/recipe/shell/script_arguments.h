@@ -1,5 +1,6 @@
 // The arguments that a training script in Python declares, with their defaults: fields of dataclasses, as transformers'
-// HfArgumentParser reads them, and argparse's add_argument. No line of the script is run.
+// HfArgumentParser reads them, argparse's add_argument, and parameters of a function that Fire starts. No line of the
+// script is run.
 #pragma once
 
 #include <string>
@@ -16,8 +17,24 @@ struct ScriptArgument {
   int line = 0;
 };
 
-// Only defaults that are written as a value are in the answer: numbers, texts, True, False, and lists of these. An argument
-// that is declared twice with different defaults is left out, and so is one without a default.
-std::vector<ScriptArgument> read_script_arguments(std::string_view text);
+// The place where a script hands an argument on under a name that transformers, PEFT and TRL have: learning_rate=args.lr,
+// config.max_length = args.block.
+struct ScriptUse {
+  std::string argument;
+  std::string name;  // of LoraConfig's own as a command has them: lora_r, lora_target_modules
+  int line = 0;
+};
+
+struct ScriptText {
+  std::vector<ScriptArgument> arguments;
+  std::vector<ScriptUse> uses;  // `argument` is "" where a value is worked out
+  int adapters = 0;             // the line that makes LoRA's configuration; 0: no line does
+  bool always_adapts = false;   // whatever its arguments say
+};
+
+// Only defaults that are written as a value are in the answer: numbers, texts, True, False, and lists of these; so are
+// values that the script gives to TrainingArguments and the like. An argument that is declared twice with different
+// defaults is left out, and so is one without a default.
+ScriptText read_script(std::string_view text);
 
 }  // namespace plimsoll

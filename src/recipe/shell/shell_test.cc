@@ -403,6 +403,165 @@ TEST_F(ShellScripts, what_a_script_declares_says_what_its_command_leaves_out) {
             Recipe{}.data.max_length);
 }
 
+TEST_F(ShellScripts, branches_whose_tests_the_script_answers_are_taken_or_left) {
+  const auto rate = [&](const std::string& text) {
+    return recipe("LR=1e-3\n" + text + "\npython t.py --model m --lr $LR\n").optimizer.lr;
+  };
+  const std::string then = "; then\n  LR=1e-4\nfi";
+  for (const char* holds :
+       {"if [ -n \"a\" ]", "if [[ -z \"${MORE:-}\" ]]", "if [ \"$LR\" = \"1e-3\" ]", "if [[ $LR != 1e-4 ]]",
+        "if ! [ -z \"$LR\" ]", "if [ ! -z $LR ]", "if [ $((2 * 4)) -eq 8 ]", "if true", "if test 2 -gt 1",
+        "if [ -z \"\" ] && [ 3 -le 3 ]", "if [ -n \"\" ] || [ a != b ]",
+        "if false; then\n  LR=1e-5\nelif [ a = a ]",
+        "if false; then\n  LR=1e-5\nelse\n  LR=1e-4\nfi\nif true"})
+    EXPECT_DOUBLE_EQ(rate(holds + then), 1e-4) << holds;
+  for (const char* fails :
+       {"if [ -z \"$LR\" ]", "if [[ \"$LR\" == none ]]", "if false", "if [ a = a ] && [ 1 -gt 2 ]",
+        "if true; then\n  :\nelif [ a = a ]", "if [ b = a ] || [ 3 -lt 3 ]"})
+    EXPECT_DOUBLE_EQ(rate(fails + then), 1e-3) << fails;
+  for (const char* unknown :
+       {"if [ \"$MODE\" = a ]", "if [ -f x ]", "if [[ $LR == 1* ]]", "if [ -n \"$1\" ]",
+        "if [[ -n a && $X == b ]]", "while [ a = a ]; do\n if [ a = a ]", "if grep -q a b"}) {
+    const std::string end = std::string(unknown).starts_with("while") ? "\ndone" : "";
+    EXPECT_THAT(error_of("LR=1e-3\n" + (unknown + then) + end + "\npython t.py --model m --lr $LR\n"),
+                HasSubstr("'$LR'"))
+        << unknown;
+  }
+  EXPECT_EQ(
+      recipe(
+          "if [ a = b ]; then\n  python t.py --model m --lr 1e-4\nelse\n  python t.py --model m --lr 1e-5\n"
+          "fi\n")
+          .optimizer.lr,
+      1e-5);
+}
+
+TEST_F(ShellScripts, commands_behind_signs_run_as_those_before_them_say) {
+  const auto rate = [&](const std::string& text) {
+    return recipe("ALPHA=None\nA=(--lr 1e-3)\n" + text + "\npython t.py --model m ${A[@]}\n").optimizer.lr;
+  };
+  EXPECT_DOUBLE_EQ(rate("[ \"$ALPHA\" != None ] && A+=(--lr 1e-4)"), 1e-3);
+  EXPECT_DOUBLE_EQ(rate("[ \"$ALPHA\" = None ] && A+=(--lr 1e-4)"), 1e-4);
+  EXPECT_DOUBLE_EQ(rate("[ \"$ALPHA\" = None ] || A+=(--lr 1e-4)"), 1e-3);
+  EXPECT_DOUBLE_EQ(rate("[ \"$ALPHA\" = x ] && A=(--lr 1e-4) || A=(--lr 1e-5)"), 1e-5);
+  EXPECT_DOUBLE_EQ(rate("[ \"$ALPHA\" = None ] &&\n  A=(--lr 1e-4) || A=(--lr 1e-5)"), 1e-4);
+  EXPECT_DOUBLE_EQ(rate("[ a = b ] && {\n  B=1\n  A=(--lr 1e-4)\n}"), 1e-3);
+  EXPECT_DOUBLE_EQ(rate("mkdir -p x && cd x && A=(--lr 1e-4)"), 1e-4);
+  EXPECT_THAT(error_of("LR=1\n[ -f x ] && LR=1e-4\npython t.py --model m --lr $LR\n"), HasSubstr("'$LR'"));
+  EXPECT_THAT(error_of("LR=1\n[ -f x ] && {\n  B=2\n  LR=1e-4\n}\npython t.py --model m --lr $LR\n"),
+              HasSubstr("'$LR'"));
+}
+
+TEST_F(ShellScripts, a_script_has_no_arguments_of_its_own_and_a_function_may) {
+  EXPECT_DOUBLE_EQ(recipe("python t.py --model m --lr 1e-4 --bf16 false \"$@\"\n").optimizer.lr, 1e-4);
+  EXPECT_NE(error_of("f() {\n  python t.py --model m --lr 1e-4 --bf16 false \"$@\"\n}\nf --lr 1e-5\n"),
+            "no error");
+}
+
+TEST_F(ShellScripts, files_that_a_script_sources_say_its_variables) {
+  write("scripts/settings.sh", "LR=2e-4\nBATCH=3\n");
+  write("above.sh", "MODEL=m\n");
+  const Recipe read = recipe(
+      "source \"$(dirname \"${BASH_SOURCE[0]}\")/settings.sh\"\n. above.sh\nsource none.sh\n"
+      "python t.py --model $MODEL --lr $LR --per_device_train_batch_size ${BATCH:-1}\n");
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 2e-4);
+  EXPECT_EQ(read.batch.micro, 3);
+}
+
+TEST_F(ShellScripts, one_training_from_the_beginning_or_a_checkpoint_is_one) {
+  write(
+      "c.yaml",
+      "base_model: m\ndatasets: [{path: a.jsonl, type: alpaca}]\nlearning_rate: 1e-4\nmicro_batch_size: 1\n");
+  const std::string script =
+      "LAST=$(ls runs | tail -1)\nif [ -n \"$LAST\" ]; then\n  axolotl train c.yaml --resume_from_checkpoint \"$LAST\"\n"
+      "else\n  axolotl train c.yaml\nfi\n";
+  EXPECT_DOUBLE_EQ(recipe(script).optimizer.lr, 1e-4);
+}
+
+TEST_F(ShellScripts, what_a_script_hands_on_by_other_names_is_read_by_these) {
+  write("train.py",
+        "parser.add_argument('--peak', type=float, default=3e-4)\n"
+        "parser.add_argument('--rank_', type=int)\n"
+        "training_args = TrainingArguments(\n    learning_rate=args.peak, num_train_epochs=2,\n"
+        "    bf16=is_bf16_supported(), output_dir=args.out)\n"
+        "config.max_seq_length = args.block_size\n"
+        "if args.use_lora:\n    lora = LoraConfig(r=args.rank_, lora_alpha=32, target_modules=['q_proj'])\n");
+  const std::string command = "python train.py --model_name_or_path m --per_device_train_batch_size 2";
+  const LoadedRecipe loaded = load(command + " --block_size 96 --use_lora true --rank_ 4\n");
+  EXPECT_EQ(loaded.recipe.data.max_length, 96);
+  EXPECT_FALSE(loaded.recipe.data.packing);
+  EXPECT_DOUBLE_EQ(loaded.recipe.optimizer.lr, 3e-4);
+  EXPECT_EQ(loaded.recipe.schedule.epochs, 2);
+  EXPECT_EQ(loaded.recipe.method.r, 4);
+  EXPECT_DOUBLE_EQ(loaded.recipe.method.alpha, 32);
+  EXPECT_THAT(loaded.other_tools.notes.at("names"), HasSubstr("block_size is its max_seq_length (line 6)"));
+  EXPECT_DOUBLE_EQ(recipe(command + " --peak 1e-5 --use_lora false\n").optimizer.lr, 1e-5);
+  const std::string silent = command + " --peak 1e-5\n";
+  EXPECT_THAT(error_of(silent), HasSubstr("makes adapters (LoraConfig, line 8)"));
+  EXPECT_EQ(recipe(silent, {"use_lora=false"}).method.type, MethodType::full);
+  EXPECT_THAT(error_of(command + " --use_lora false --other 3\n"), HasSubstr("unknown key 'other'"));
+  write("train.py", "args = SFTConfig(learning_rate=1e-4 * scale, per_device_train_batch_size=4)\n");
+  EXPECT_THAT(error_of(command + "\n"), HasSubstr("works out learning_rate (line 1) by itself"));
+  EXPECT_DOUBLE_EQ(recipe(command + "\n", {"learning_rate=1e-4"}).optimizer.lr, 1e-4);
+  EXPECT_DOUBLE_EQ(recipe(command + " --learning_rate 1e-5\n").optimizer.lr, 1e-5);
+}
+
+TEST_F(ShellScripts, a_program_of_one_s_own_that_calls_its_model_base_model_is_not_axolotl) {
+  const std::string command = "python finetune.py --base_model m --data_path a.jsonl --num_epochs 6";
+  const Recipe bare = recipe(command + " --batch_size 64 --micro_batch_size 4 --cutoff_len 96 --lora_r 4\n");
+  EXPECT_EQ(bare.method.type, MethodType::lora);
+  EXPECT_EQ(bare.batch.effective, 64);
+  EXPECT_EQ(bare.batch.micro, 4);
+  EXPECT_EQ(bare.data.max_length, 96);
+  EXPECT_EQ(bare.schedule.epochs, 6);
+  write(
+      "finetune.py",
+      "def train(\n    base_model: str = '',\n    batch_size: int = 128,\n    micro_batch_size: int = 4,\n"
+      "    learning_rate: float = 3e-4,\n    cutoff_len: int = 256,\n    lora_r: int = 8,\n"
+      "    lora_target_modules: List[str] = [\n        'q_proj',\n    ],\n    train_on_inputs: bool = True,\n):\n"
+      "    config = LoraConfig(r=lora_r, lora_alpha=16)\n"
+      "    trainer = Trainer(args=TrainingArguments(warmup_steps=100, fp16=True))\n"
+      "if __name__ == '__main__':\n    fire.Fire(train)\n");
+  const Recipe read = recipe(command + "\n");
+  EXPECT_EQ(read.method.type, MethodType::lora) << "it always makes adapters";
+  EXPECT_EQ(read.method.r, 8);
+  EXPECT_DOUBLE_EQ(read.method.alpha, 16);
+  EXPECT_EQ(read.batch.effective, 128);
+  EXPECT_DOUBLE_EQ(read.optimizer.lr, 3e-4);
+  EXPECT_EQ(read.data.max_length, 256);
+  EXPECT_TRUE(read.data.train_on_prompt == PromptLoss::yes);
+  EXPECT_EQ(load(command + "\n").recipe.precision, load(command + " --fp16 true\n").recipe.precision);
+  write("c.yaml", "base_model: m\nmicro_batch_size: 2\nlearning_rate: 1e-4\n");
+  EXPECT_EQ(recipe("python -m axolotl.cli.train c.yaml\n").data.truncation, Truncation::drop) << "this is";
+}
+
+TEST_F(ShellScripts, arithmetic_has_an_older_form) {
+  const std::string command =
+      "python t.py --model_name_or_path m --learning_rate 1e-4 --gradient_accumulation_steps ";
+  EXPECT_EQ(
+      recipe("ALL=32\nMICRO=2\n" + command + "$[$ALL/$MICRO] --per_device_train_batch_size $[ MICRO ]\n")
+          .batch.effective,
+      32);
+  EXPECT_THAT(error_of(command + "$[32/$NODES]\n"), HasSubstr("'$[32/$NODES]'"));
+}
+
+TEST_F(ShellScripts, the_program_may_lie_behind_a_variable) {
+  EXPECT_DOUBLE_EQ(
+      recipe("deepspeed --num_gpus 2 ${ROOT}/src/t.py --model_name_or_path m --learning_rate 1e-4\n")
+          .optimizer.lr,
+      1e-4);
+}
+
+TEST_F(ShellScripts, a_file_about_adapters_that_a_command_names_is_read) {
+  write("lora.json", R"({"lora_r": 4, "lora_alpha": 8, "lora_target_modules": ["q_proj"]})");
+  const Recipe read = recipe(
+      "python train.py --model_name_or_path m --learning_rate 1e-4 --llama --use_lora --lora_config lora.json\n");
+  EXPECT_EQ(read.method.type, MethodType::lora);
+  EXPECT_EQ(read.method.r, 4);
+  EXPECT_THAT(
+      error_of("python train.py --model_name_or_path m --learning_rate 1e-4 --lora_config none.json\n"),
+      HasSubstr("unknown key 'lora_config'"));
+}
+
 TEST_F(ShellScripts, quotes_comments_and_texts_behind_signs_are_read_as_a_shell_reads_them) {
   const Recipe read = recipe(
       "cat <<EOF > x\npython b.py --lr 1 --model m\nEOF\n"

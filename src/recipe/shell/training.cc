@@ -8,7 +8,9 @@
 #include <set>
 
 #include "base/format.h"
+#include "base/regular_file.h"
 #include "base/strings.h"
+#include "recipe/shell/condition.h"
 #include "recipe/shell/launcher.h"
 #include "recipe/shell/variables.h"
 #include "recipe/shell/words.h"
@@ -48,30 +50,48 @@ void read_slurm(std::string_view text, ShellVariables& variables) {
 // called there.
 class Branches {
  public:
-  // Takes the words that begin and end branches off the command; `condition` is that of the last if.
-  void take(ShellCommand& command) {
+  // Takes the words that begin and end branches off the command; `condition` is that of the last if. True where the
+  // command that is left is a part of a condition.
+  bool take(ShellCommand& command, const ShellVariables& variables) {
     while (!command.words.empty()) {
       const std::string word = plain_text(command.words.front());
       if (word == "if" || word == "while" || word == "until" || word == "for" || word == "case" ||
           word == "select") {
-        ++depth_;
-        condition_.clear();
-        for (const ShellWord& one : command.words) condition_ += plain_text(one) + " ";
-        if (arguments_depth_ == 0 && goes_over_arguments(word)) arguments_depth_ = depth_;
-        if (word == "for" || word == "case" || word == "select") return;
+        open(word, command);
+        if (word == "for" || word == "case" || word == "select") return false;
       } else if (word == "fi" || word == "done" || word == "esac") {
-        depth_ = std::max(0, depth_ - 1);
-        if (depth_ < arguments_depth_) arguments_depth_ = 0;
-      } else if (word != "then" && word != "do" && word != "else" && word != "elif" && word != "{" &&
-                 word != "}" && word != "!") {
-        return;
+        if (!levels_.empty()) levels_.pop_back();
+        if (depth() < arguments_depth_) arguments_depth_ = 0;
+      } else if (word == "then" || word == "else" || word == "elif") {
+        if (!levels_.empty()) levels_.back().turn(word);
+      } else if (word != "do" && word != "{" && word != "}" && word != "!") {
+        break;
+      } else if (word == "!" && in_condition()) {
+        break;
       }
       command.words.erase(command.words.begin());
     }
+    if (!in_condition() || command.words.empty()) return false;
+    levels_.back().ask(command.link,
+                       is_certain_outside() ? read_condition(command, variables) : std::nullopt);
+    return true;
   }
-  [[nodiscard]] bool is_certain() const { return depth_ == 0; }
-  // Within a loop over the script's arguments: it has no arguments here.
-  [[nodiscard]] bool is_never_run() const { return arguments_depth_ > 0; }
+  // A && { ... }: commands of which one before decides.
+  void begin_group(std::optional<bool> runs) {
+    levels_.emplace_back();
+    levels_.back().runs = runs;
+  }
+  void end_group() {
+    if (!levels_.empty()) levels_.pop_back();
+  }
+  [[nodiscard]] bool is_certain() const {
+    return std::ranges::all_of(levels_, [](const Level& one) { return one.runs == true; });
+  }
+  // In a branch that is not taken, and within a loop over the script's arguments: it has no arguments here.
+  [[nodiscard]] bool is_never_run() const {
+    return arguments_depth_ > 0 ||
+           std::ranges::any_of(levels_, [](const Level& one) { return one.runs == false; });
+  }
   // `if [ -z "$X" ]; then X=value` and `if [ "$X" == "" ]` set X's default.
   [[nodiscard]] bool fills(std::string_view name) const {
     const size_t empty_word = condition_.find("=  ");
@@ -100,9 +120,78 @@ class Branches {
            (says("$#") || says("${#}") || says("getopts ") || says("$1 "));
   }
 
-  int depth_ = 0;
-  int arguments_depth_ = 0;  // of the outermost loop over arguments; 0: in none
+  // One if, or one loop, whose commands may run any number of times.
+  struct Level {
+    std::optional<bool> runs;    // the branch at hand
+    std::optional<bool> before;  // whether one before it was taken
+    std::optional<bool> holds;   // what its condition says so far
+    bool in_condition = false, is_first = true;
+
+    void ask(ShellLink link, std::optional<bool> says) {
+      const bool stops = link == ShellLink::if_false;  // A || B is true where A is
+      if (is_first || link == ShellLink::always)
+        holds = is_first ? says : std::nullopt;
+      else if (holds != stops)
+        holds = says == stops || holds ? says : std::nullopt;
+      is_first = false;
+    }
+    void turn(const std::string& word) {
+      if (word == "then") {
+        in_condition = false;
+        runs = before == true ? false : holds == false ? holds : before == false ? holds : std::nullopt;
+        if (before != true) before = holds == true ? holds : before == false ? holds : std::nullopt;
+        return;
+      }
+      in_condition = word == "elif";
+      is_first = true;
+      runs = before ? std::optional(!*before) : std::nullopt;
+    }
+  };
+
+  void open(const std::string& word, const ShellCommand& command) {
+    Level level;
+    level.in_condition = word == "if";
+    if (word == "if") level.before = false;
+    levels_.push_back(level);
+    condition_.clear();
+    for (const ShellWord& one : command.words) condition_ += plain_text(one) + " ";
+    if (arguments_depth_ == 0 && goes_over_arguments(word)) arguments_depth_ = depth();
+  }
+  [[nodiscard]] size_t depth() const { return levels_.size(); }
+  [[nodiscard]] bool in_condition() const { return !levels_.empty() && levels_.back().in_condition; }
+  [[nodiscard]] bool is_certain_outside() const {
+    return std::all_of(levels_.begin(), levels_.end() - 1, [](const Level& one) { return one.runs == true; });
+  }
+
+  std::vector<Level> levels_;
+  size_t arguments_depth_ = 0;  // of the outermost loop over arguments; 0: in none
   std::string condition_;
+};
+
+// Commands behind && and ||.
+class Chain {
+ public:
+  // Says whether a command runs; nothing where only the machine knows it.
+  [[nodiscard]] std::optional<bool> runs(ShellLink link) const {
+    if (link == ShellLink::always) return true;
+    const bool wants = link == ShellLink::if_true;
+    if (is_test_) return says_ ? std::optional(*says_ == wants) : std::nullopt;
+    return wants ? std::optional(true) : std::nullopt;  // programs are taken to succeed
+  }
+  void note(const ShellCommand& command, const ShellVariables& variables) {
+    if (command.words.empty()) return says(true);  // assignments alone
+    const std::string first = plain_text(command.words.front()), last = plain_text(command.words.back());
+    says_ = read_condition(command, variables);
+    is_test_ = says_ || first == "[" || first == "[[" || first == "test" || last == "]" || last == "]]";
+  }
+
+ private:
+  void says(bool value) {
+    says_ = value;
+    is_test_ = true;
+  }
+  std::optional<bool> says_;
+  bool is_test_ = false;
 };
 
 // Functions, and which of them call others. A training in a function counts if the script calls that, or if it calls
@@ -207,7 +296,8 @@ std::string name_of(const ShellWord& assignment) {
 }
 
 // Takes the assignments that a command begins with; what is left is a program with its words.
-void take_assignments(ShellCommand& command, const Branches& branches, ShellVariables& variables) {
+void take_assignments(ShellCommand& command, const Branches& branches, bool is_certain,
+                      ShellVariables& variables) {
   static constexpr std::array<std::string_view, 6> kDeclare = {"export",   "declare", "local",
                                                                "readonly", "typeset", "set"};
   while (!command.words.empty()) {
@@ -217,7 +307,7 @@ void take_assignments(ShellCommand& command, const Branches& branches, ShellVari
     const std::string name = name_of(word);
     const auto known = variables.value(name);
     const bool is_default = branches.fills(name) && (!known || known->empty() || known->starts_with('$'));
-    if (!declares && !variables.assign(word, branches.is_certain() || is_default)) return;
+    if (!declares && !variables.assign(word, is_certain || is_default)) return;
     command.words.erase(command.words.begin());
   }
 }
@@ -241,15 +331,23 @@ bool is_count(std::string_view key) {
          key == "world_size";
 }
 
-// Two ways of starting one recipe: with a launcher where there is one, else without.
+bool resumes(const ShellTraining& one) {
+  return std::ranges::any_of(one.keys.items,
+                             [](const Node& item) { return item.key == "resume_from_checkpoint"; });
+}
+
+// Two ways of starting one training: with a launcher where there is one, else without; with a checkpoint, or from the
+// beginning.
 bool start_the_same(const ShellTraining& a, const ShellTraining& b) {
   const auto keys = [](const ShellTraining& one) {
     std::vector<std::pair<std::string, std::string>> all;
     for (const Node& item : one.keys.items)
-      if (!is_count(item.key) && item.key != kProgramKey) all.emplace_back(item.key, item.text);
+      if (!is_count(item.key) && item.key != kProgramKey && item.key != "resume_from_checkpoint")
+        all.emplace_back(item.key, item.text);
     return all;
   };
-  return !a.config.empty() && a.config == b.config && a.program == b.program && keys(a) == keys(b);
+  const bool is_same_recipe = !a.config.empty() || resumes(a) != resumes(b);
+  return is_same_recipe && a.config == b.config && a.program == b.program && keys(a) == keys(b);
 }
 
 }  // namespace
@@ -289,7 +387,7 @@ std::optional<std::string> handed_text(const std::vector<LaunchWord>& words) {
 // Reads the commands of a script one after the other.
 class ScriptReader {
  public:
-  explicit ScriptReader(std::string_view text) {
+  ScriptReader(std::string_view text, std::filesystem::path folder) : folder_(std::move(folder)) {
     read_slurm(text, variables_);
     // Relative paths are tried in the script's folder and in the working directory, whatever these are called.
     for (const char* here : {"PWD", "SLURM_SUBMIT_DIR"}) variables_.set(here, {"."});
@@ -305,31 +403,78 @@ class ScriptReader {
   }
 
  private:
-  static constexpr int kDeepest = 3;
+  static constexpr int kDeepest = 3, kMostAbove = 4;
 
   // `line`: where a text begins that a command hands to another shell; 0: of the script itself.
   void read(std::string_view text, int line, int depth) {
     for (ShellCommand& command : read_shell_commands(text)) {
+      const std::optional<bool> runs = chain_.runs(command.link);
+      follow_group(command, runs);
       if (functions_.take(command)) continue;
-      branches_.take(command);
-      if (branches_.is_never_run()) continue;
+      const bool asks = branches_.take(command, variables_);
+      if (branches_.is_never_run() || (runs == false && !asks)) continue;
       read_loop(command, variables_);
       if (read_defaults(command, variables_)) continue;
-      take_assignments(command, branches_, variables_);
+      take_assignments(command, branches_, branches_.is_certain() && runs == true, variables_);
+      if (!asks) chain_.note(command, variables_);
       if (command.words.empty()) continue;
       std::vector<LaunchWord> words = expanded(command, variables_);
+      // It is run without arguments of its own; a function's are others.
+      if (functions_.inside().empty())
+        std::erase_if(words, [](const LaunchWord& word) {
+          return word.text == "$@" || word.text == "${@}" || word.text == "$*";
+        });
       for (LaunchWord& word : words) word.line = line > 0 ? line : word.line;
       if (!words.empty()) functions_.note_call(words.front().text);
       if (auto training = read_launch_command(words, variables_))
         found_.push_back({std::move(*training), functions_.inside()});
-      else if (const auto handed = depth < kDeepest ? handed_text(words) : std::nullopt)
-        read(*handed, words.front().line, depth + 1);
+      else if (const auto text_of_another = depth < kDeepest ? handed(words) : std::nullopt)
+        read_within(*text_of_another, words.front().line, depth + 1);
     }
   }
 
+  void read_within(const std::string& text, int line, int depth) {
+    const Chain before = chain_;
+    read(text, line, depth);
+    chain_ = before;
+  }
+
+  // The text that a command hands to a shell, or the file that it reads: source FILE, . FILE.
+  [[nodiscard]] std::optional<std::string> handed(const std::vector<LaunchWord>& words) const {
+    const bool reads_file = words.size() > 1 && (words.front().text == "source" || words.front().text == ".");
+    if (!reads_file) return handed_text(words);
+    const std::filesystem::path file = words[1].text;
+    std::error_code ignored;
+    std::filesystem::path folder = folder_;
+    for (int i = 0; i < kMostAbove && !folder.empty(); ++i, folder = folder.parent_path()) {
+      if (!std::filesystem::is_regular_file(folder / file, ignored)) continue;
+      const std::string text = read_start(folder / file, static_cast<int64_t>(kMaxDocumentBytes) + 1);
+      const bool is_text = text.size() <= kMaxDocumentBytes && text.find('\0') == std::string::npos;
+      return is_text ? std::optional(text) : std::nullopt;
+    }
+    return std::nullopt;
+  }
+
+  // A && { ... }: what decides about its first command decides about all of them.
+  void follow_group(const ShellCommand& command, std::optional<bool> runs) {
+    const std::string first = command.words.empty() ? "" : plain_text(command.words.front());
+    if (first == "{") {
+      groups_.push_back(runs != true);
+      if (runs != true) branches_.begin_group(runs);
+    } else if (first == "function" && plain_text(command.words.back()) == "{") {
+      groups_.push_back(false);
+    } else if (first == "}" && !groups_.empty()) {
+      if (groups_.back()) branches_.end_group();
+      groups_.pop_back();
+    }
+  }
+
+  std::filesystem::path folder_;
   ShellVariables variables_;
   Branches branches_;
+  Chain chain_;
   Functions functions_;
+  std::vector<bool> groups_;  // of open braces, whether a command before decides about them
   std::vector<Found> found_;
 };
 
@@ -344,9 +489,10 @@ class ScriptReader {
 
 }  // namespace
 
-ShellTraining read_shell_training(std::string_view text, std::optional<int> line) {
+ShellTraining read_shell_training(std::string_view text, std::optional<int> line,
+                                  const std::filesystem::path& folder) {
   check_text(text);
-  std::vector<ShellTraining> found = ScriptReader(text).take();
+  std::vector<ShellTraining> found = ScriptReader(text, folder).take();
   if (line && !found.empty()) {
     const auto named = std::ranges::find(found, *line, &ShellTraining::line);
     if (named == found.end()) refuse_several(found, *line, "no training here, and ");
@@ -363,7 +509,8 @@ ShellTraining read_shell_training(std::string_view text, std::optional<int> line
         return start_the_same(found.front(), one);
       });
   if (!is_one) refuse_several(found, found[1].line, "");
-  return std::move(found.front());
+  const auto anew = std::ranges::find_if_not(found, resumes);
+  return std::move(anew == found.end() ? found.front() : *anew);
 }
 
 }  // namespace plimsoll

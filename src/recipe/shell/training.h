@@ -2,6 +2,7 @@
 // Python.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,9 @@ namespace plimsoll {
 inline constexpr std::string_view kProgramKey = "(program)";
 // The key under which they hold, in words, those that the script declares by default, and its command does not say.
 inline constexpr std::string_view kDefaultsKey = "(defaults)";
+// The key under which they hold what else the script's own text says: names it hands arguments on by, values that it
+// works out, adapters.
+inline constexpr std::string_view kScriptFactsKey = "(script)";
 
 struct ShellTraining {
   Node keys;            // the command's keys, and how many processes it starts
@@ -27,7 +31,8 @@ struct ShellTraining {
 bool is_shell_script(std::string_view text, std::string_view name);
 
 // Throws DocumentError where a script starts no training, or more than one of which no line is named. With a line the
-// training that begins there.
-ShellTraining read_shell_training(std::string_view text, std::optional<int> line = {});
+// training that begins there. Files that the script sources are looked for in its folder and in those above.
+ShellTraining read_shell_training(std::string_view text, std::optional<int> line = {},
+                                  const std::filesystem::path& folder = {});
 
 }  // namespace plimsoll

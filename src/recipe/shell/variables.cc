@@ -231,17 +231,16 @@ std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text
       continue;
     }
     const std::string_view rest = text.substr(at + 1);
-    if (rest.starts_with("((")) {
-      const size_t end = text.find("))", at);
+    if (rest.starts_with("((") || rest.starts_with('[')) {  // $[...] is the older form
+      const std::string_view close = rest.starts_with('[') ? "]" : "))";
+      const size_t begin = at + 1 + close.size(), end = text.find(close, at);
       if (end == std::string_view::npos) {
         written(text.size() - at);
         continue;
       }
-      const auto value = arithmetic(text.substr(at + 3, end - at - 3), depth + 1);
-      if (value)
-        found({std::to_string(*value)}, end + 2 - at);
-      else
-        written(end + 2 - at);
+      const auto value = arithmetic(text.substr(begin, end - begin), depth + 1);
+      const size_t length = end + close.size() - at;
+      value ? found({std::to_string(*value)}, length) : written(length);
     } else if (rest.starts_with('{')) {
       const size_t end = closing_brace(text, at + 1);
       const size_t length = (end == std::string_view::npos ? text.size() : end + 1) - at;

@@ -7,9 +7,9 @@
 namespace plimsoll {
 namespace {
 
-class Lexer {
+class ShellLexer {
  public:
-  explicit Lexer(std::string_view text) : text_(text) {}
+  explicit ShellLexer(std::string_view text) : text_(text) {}
 
   std::vector<ShellCommand> read() {
     while (at_ < text_.size()) step();
@@ -43,11 +43,14 @@ class Lexer {
     if (in_word_) words().push_back(std::move(word_));
     in_word_ = false;
   }
-  void end_command() {
+  void end_command(ShellLink next = ShellLink::always) {
     end_word();
-    if (!command_.words.empty()) commands_.push_back(std::move(command_));
-    command_ = {};
     array_open_ = false;
+    const bool is_empty = command_.words.empty();
+    if (is_empty && next == ShellLink::always) return;  // a line's end behind && means nothing
+    if (!is_empty) commands_.push_back(std::move(command_));
+    command_ = {};
+    command_.link = next;
   }
   // Words belong to an array that is open, or to the command.
   std::vector<ShellWord>& words() { return array_open_ ? command_.words.back().items : command_.words; }
@@ -72,7 +75,10 @@ class Lexer {
     if (c == '(' && begins_definition()) return end_definition();
     if (c == ';' || c == '&' || c == '|' || c == '(' || c == ')') {
       take();
-      return array_open_ ? end_word() : end_command();  // inside an array: no shell takes it
+      if (array_open_) return end_word();  // no shell takes it
+      const bool links = (c == '&' || c == '|') && peek() == c;
+      if (links) take();
+      return end_command(!links ? ShellLink::always : c == '&' ? ShellLink::if_true : ShellLink::if_false);
     }
     if (std::isspace(static_cast<unsigned char>(c)) != 0) {
       take();
@@ -159,8 +165,8 @@ class Lexer {
       if (at_ < text_.size()) taken += take();
       return taken;
     }
-    if (peek() != '{' && peek() != '(') return taken;
-    const char open = peek(), close = open == '{' ? '}' : ')';
+    if (peek() != '{' && peek() != '(' && peek() != '[') return taken;
+    const char open = peek(), close = open == '{' ? '}' : open == '(' ? ')' : ']';
     int depth = 0;
     while (at_ < text_.size()) {
       const char c = take();
@@ -236,7 +242,7 @@ class Lexer {
 
 }  // namespace
 
-std::vector<ShellCommand> read_shell_commands(std::string_view text) { return Lexer(text).read(); }
+std::vector<ShellCommand> read_shell_commands(std::string_view text) { return ShellLexer(text).read(); }
 
 std::string plain_text(const ShellWord& word) {
   std::string text;

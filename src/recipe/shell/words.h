@@ -20,8 +20,12 @@ struct ShellWord {
   int line = 0;
 };
 
+// A command follows the one before always, or behind && or ||.
+enum class ShellLink : unsigned char { always, if_true, if_false };
+
 struct ShellCommand {
   std::vector<ShellWord> words;
+  ShellLink link = ShellLink::always;
   bool defines = false;  // NAME(): a function, whose body follows
 };
 

@@ -107,6 +107,22 @@ const KnownScript* known_script(const Layer& layer) {
   return known == kMedicalGpt.end() ? nullptr : &*known;
 }
 
+// qlora.py cuts a prompt and its answer each by itself.
+void combine_two_lengths(Layer& layer) {
+  if (!layer.says({"@prompt_length", "@answer_length"})) return;
+  const Said* prompt = layer.part("@prompt_length");
+  const Said* answer = layer.part("@answer_length");
+  const auto number = [](const Said* said, int64_t otherwise) {
+    return said == nullptr ? otherwise : read_foreign_whole(said->value).value_or(otherwise);
+  };
+  layer.note(
+      "lengths",
+      "source_max_len cuts a prompt and target_max_len its answer; here they are cut together, at the sum of "
+      "both (data.max_length)");
+  layer.emit("data.max_length", std::to_string(number(prompt, 1024) + number(answer, 256)),
+             present({prompt, answer}));
+}
+
 // Arguments of transformers' example scripts: run_glue.py, run_summarization.py, run_translation.py.
 void combine_scripts(Layer& layer) {
   const KnownScript* known = known_script(layer);
@@ -119,6 +135,7 @@ void combine_scripts(Layer& layer) {
     layer.emit("task", "classify", {glue});
     layer.emit("classify.glue", in_small_letters(glue->value.text), {glue});  // as run_glue.py does
   }
+  combine_two_lengths(layer);
   if (!layer.says({"@source_length", "@target_length"})) return;
   const Said* source = layer.part("@source_length");
   const Said* target = layer.part("@target_length");
@@ -311,7 +328,15 @@ void combine_preference(Layer& layer) {
   combine_number(layer, "@pref_beta", "dpo.beta");
   combine_number(layer, "@pref_ftx", "dpo.ftx");
   combine_number(layer, "@pref_smoothing", "dpo.label_smoothing");
+  const Node* model = layer.given("model");
   for (const std::string_view part : kMore) {
+    const bool is_same_model = part == "@pref_more" && layer.says({part}) && model != nullptr &&
+                               layer.part(part)->key == "ref_model" &&
+                               layer.part(part)->value.text == model->text;
+    if (is_same_model) {
+      layer.ignore(*layer.part(part), "the model that the training begins with, as here");
+      continue;
+    }
     if (!layer.says({part})) continue;
     const Said* more = layer.part(part);
     if (is_off(more->value) || is_word(more, "reverse_kl"))

@@ -137,6 +137,14 @@ void Layer::emit(std::string_view key, std::string_view text, const std::vector<
   emit(key, node, from);
 }
 
+bool Layer::change(std::string_view key, const Said& from, const std::function<void(Node&)>& change) {
+  const auto at = emitted_.find(key);
+  if (at == emitted_.end()) return false;
+  change(at->second.node);
+  at->second.from.push_back(&from);
+  return true;
+}
+
 void Layer::emit_default(std::string_view key, std::string_view text) {
   if (given(key) != nullptr || emits(std::string(key) + ".")) return;
   Node node = read_yaml(text);
@@ -162,7 +170,9 @@ void Layer::refuse_until_later(const Said& said, const std::string& message, con
   problems_.add(place(said.value), formatted("{}: {}", said.key, message), key, number_);
 }
 
+// Tools are started in a repository's root, their recipes lie in folders of it: "configs/zero3.json".
 Node Layer::locate(const Node& path) const {
+  constexpr size_t kMostAbove = 4;
   if (path.kind == Node::Kind::list) {
     Node list = path;
     for (Node& item : list.items) item = locate(item);
@@ -170,12 +180,19 @@ Node Layer::locate(const Node& path) const {
   }
   std::error_code ignored;
   if (path.kind != Node::Kind::scalar || path.text.empty()) return path;
-  const std::filesystem::path here = std::filesystem::current_path(ignored) / path.text;
-  if (std::filesystem::exists(source_.folder / path.text, ignored) || !std::filesystem::exists(here, ignored))
-    return path;
-  Node found = path;
-  found.text = here.string();
-  return found;
+  if (std::filesystem::exists(source_.folder / path.text, ignored)) return path;
+  std::vector<std::filesystem::path> folders = {std::filesystem::current_path(ignored)};
+  const bool may_lie_above = source_.has_lines && path.text.find('/') != std::string::npos;
+  for (std::filesystem::path above = source_.folder; may_lie_above && folders.size() <= kMostAbove;
+       above = folders.back())
+    folders.push_back(above.parent_path());
+  for (const std::filesystem::path& folder : folders) {
+    if (folder.empty() || !std::filesystem::exists(folder / path.text, ignored)) continue;
+    Node found = path;
+    found.text = (folder / path.text).string();
+    return found;
+  }
+  return path;
 }
 
 Recipe Layer::with_emitted() const {

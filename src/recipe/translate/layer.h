@@ -4,6 +4,7 @@
 // file's micro-batch.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -90,6 +91,8 @@ class Layer {
   // Says a key of ours; `from` are the keys of theirs that it follows from.
   void emit(std::string_view key, Node value, const std::vector<const Said*>& from);
   void emit(std::string_view key, std::string_view text, const std::vector<const Said*>& from);
+  // Changes what was emitted of a key: `from` is one more key that it follows from. False where nothing was.
+  bool change(std::string_view key, const Said& from, const std::function<void(Node&)>& change);
   // As emit() where neither this layer nor a key of theirs has it.
   void emit_default(std::string_view key, std::string_view text);
   void ignore(const Said& said, const std::string& reason, bool is_off = false);
@@ -104,7 +107,8 @@ class Layer {
   void refuse(const Said& said, const std::string& message, const std::string& key = "");
   // The same, where this layer sets the key as well.
   void refuse_until_later(const Said& said, const std::string& message, const std::string& key);
-  // Resolves a path of theirs: it means the recipe's folder, or the working directory where only that has it.
+  // Resolves a path of theirs: it means the recipe's folder, or the first of the working directory and the folders above
+  // the recipe's that has it.
   [[nodiscard]] Node locate(const Node& path) const;
 
   // The tree of a file of theirs, JSON or YAML; a map is its own. Throws UsageError.

@@ -109,7 +109,7 @@ RecipeText read_recipe_text(const NamedTraining& named) {
                                source.name, *named.line));
   if (is_shell_script(text, file)) {
     try {
-      read.training = read_shell_training(text, named.line);
+      read.training = read_shell_training(text, named.line, std::filesystem::absolute(file).parent_path());
     } catch (const DocumentError& error) {
       throw UsageError(formatted("{}: {}", source.place(error.line), error.what()));
     }

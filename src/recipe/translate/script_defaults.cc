@@ -7,14 +7,16 @@
 #include <string>
 
 #include "recipe/aliases.h"
+#include "recipe/option.h"
 #include "recipe/translate/foreign_value.h"
+#include "recipe/translate/layer.h"
 
 namespace plimsoll {
 namespace {
 
 // Keys of ours and parts (Alias::to) whose defaults are taken. Others change nothing that is trained, or
 // do so only together with other keys.
-constexpr std::array<std::string_view, 28> kOfTraining = {"model",
+constexpr std::array<std::string_view, 29> kOfTraining = {"model",
                                                           "data.train",
                                                           "@dataset",
                                                           "@eval_share",
@@ -41,7 +43,8 @@ constexpr std::array<std::string_view, 28> kOfTraining = {"model",
                                                           "@fp16",
                                                           "data.packing",
                                                           "@stored_type",
-                                                          "@total_batch"};
+                                                          "@total_batch",
+                                                          "data.train_on_prompt"};
 // The same of adapters: a script that can train them declares them also where it does not.
 constexpr std::array<std::string_view, 7> kOfAdapters = {"method.r",           "method.alpha",  "@dropout",
                                                          "@targets",           "method.rslora", "method.dora",
@@ -74,7 +77,71 @@ void collect(const Node& map, const std::string& prefix, std::set<std::string, s
 
 bool turns_on(const Node& value) { return read_foreign_flag(value) == true; }
 
+// A script decides by itself what blocks are.
+bool is_own_word(const std::string& key) {
+  const Alias* row = row_of(key);
+  return row == nullptr ? find_option(key) == nullptr : row->to == "@block_size";
+}
+
+// The one name that a script hands an argument on by; nullptr where there are several, or no known one.
+const ScriptUse* use_of(const std::string& argument, const ScriptText& script) {
+  const ScriptUse* only = nullptr;
+  for (const ScriptUse& use : script.uses) {
+    const Alias* row = use.argument == argument ? row_of(use.name) : nullptr;
+    if (row == nullptr) continue;
+    if (only != nullptr && row_of(only->name) != row) return nullptr;
+    only = &use;
+  }
+  return only;
+}
+
 }  // namespace
+
+std::vector<ScriptUse> rename_by_use(Node& keys, ScriptText& script) {
+  std::vector<ScriptUse> renamed;
+  std::set<std::string> known;
+  for (const Node& item : keys.items) known.insert(item.key);
+  const auto rename = [&](std::string& name) {
+    const ScriptUse* use = is_own_word(name) ? use_of(name, script) : nullptr;
+    if (use == nullptr || known.contains(use->name)) return;
+    if (std::ranges::find(renamed, name, &ScriptUse::argument) == renamed.end()) renamed.push_back(*use);
+    name = use->name;
+  };
+  for (Node& item : keys.items) rename(item.key);
+  for (ScriptArgument& one : script.arguments) rename(one.name);
+  return renamed;
+}
+
+WorkedOut worked_out(const std::vector<const Node*>& said, const ScriptText& script) {
+  static const std::map<std::string, std::string, std::less<>> kKeys = {
+      {"optimizer.lr", "optimizer.lr"},
+      {"data.max_length", "data.max_length"},
+      {"schedule.max_steps", "schedule.max_steps"},
+      {"@epochs", "schedule.epochs"}};
+  std::set<std::string, std::less<>> known;
+  for (const Node* tree : said) collect(*tree, "", known);
+  for (const ScriptArgument& one : script.arguments)
+    if (const Alias* row = row_of(one.name)) known.emplace(row->to);
+  for (const ScriptUse& use : script.uses) {
+    const Alias* row = use.argument.empty() ? row_of(use.name) : nullptr;
+    const auto key = row == nullptr || known.contains(row->to) ? kKeys.end() : kKeys.find(row->to);
+    if (key != kKeys.end()) return {use.name, key->second, use.line};
+  }
+  return {};
+}
+
+bool says_adapters(const std::vector<const Node*>& said, const std::vector<ScriptArgument>& arguments) {
+  std::set<std::string, std::less<>> known;
+  for (const Node* tree : said) {
+    collect(*tree, "", known);
+    for (const char* key : {"method", "method.type"})
+      if (find_node(*tree, key) != nullptr) return true;
+  }
+  for (const ScriptArgument& one : arguments)
+    if (const Alias* row = row_of(one.name); row != nullptr && row->to == "@use_lora") return true;
+  return known.contains("@use_lora") || known.contains("@method") ||
+         std::ranges::any_of(kOfAdapters, [&](std::string_view to) { return known.contains(to); });
+}
 
 std::vector<ScriptArgument> script_defaults(const std::vector<const Node*>& said,
                                             std::vector<ScriptArgument> arguments) {

@@ -81,6 +81,13 @@ bool is_in_sections(const Node& root) {
                               "datasets", "learning_rate"});
 }
 
+// The same without sections: transformers' arguments, of which axolotl has none.
+bool is_of_flat_script(const Node& root) {
+  return holds_one_of(root, {"per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type"}) &&
+         !holds_one_of(root, {"micro_batch_size", "sequence_len", "num_epochs", "datasets", "adapter",
+                              "pretraining_dataset"});
+}
+
 bool is_empty(const Node& node) {
   return node.kind == Node::Kind::null ||
          (node.kind == Node::Kind::scalar ? node.text.empty() : node.items.empty());
@@ -174,6 +181,30 @@ void note_declared(const Node& declared, const std::string& program, Layer& laye
                                  join(words, ", ")));
 }
 
+// Takes what a script's own text says in addition to its defaults: under a key of ours what it works out.
+void take_script_facts(const Node& facts, const std::string& program, Layer& layer) {
+  std::vector<std::string> renamed;
+  const Said& start = *layer.part(kProgramPart);
+  for (const Node& item : facts.items) {
+    if (item.key == "renamed")
+      renamed.push_back(item.text);
+    else if (item.key == "adapters")
+      layer.refuse_until_later(
+          start,
+          formatted("{} makes adapters (LoraConfig, line {}), and its command does not say whether: "
+                    "--set use_lora=true or --set use_lora=false does",
+                    program, item.text),
+          "method.type");
+    else
+      layer.refuse_until_later(
+          start, formatted("{} works out {} by itself: --set {}=VALUE says it", program, item.text, item.key),
+          item.key);
+  }
+  if (!renamed.empty())
+    layer.note("names", formatted("{} hands arguments on by other names, by which they are read: {}", program,
+                                  join(renamed, ", ")));
+}
+
 // Arguments of transformers' TrainingArguments, which most training scripts begin from.
 bool has_training_arguments(const Node& root) {
   return holds_one_of(root, {"per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type",
@@ -194,6 +225,26 @@ bool is_of_arguments_alone(const Node& root) {
          });
 }
 
+// A configuration of accelerate says how processes are started, and nothing of what they train.
+bool is_of_accelerate_alone(const Node& root) {
+  return root.kind == Node::Kind::map && find_node(root, "compute_environment") != nullptr &&
+         !has_training_arguments(root) &&
+         !holds_one_of(root, {"model", "model_name_or_path", "base_model", "learning_rate", "data", "method",
+                              "dataset"});
+}
+
+// A script's file that leaves the model to its command: several of these arguments, and no group of ours.
+bool is_of_nameless_script(const Node& root) {
+  if (root.kind != Node::Kind::map || holds_one_of(root, {"model", "method", "batch", "schedule"}))
+    return false;
+  constexpr std::string_view kArguments[] = {"per_device_train_batch_size", "num_train_epochs",
+                                             "gradient_accumulation_steps", "learning_rate",
+                                             "lr_scheduler_type",           "logging_steps"};
+  return has_training_arguments(root) &&
+         std::count_if(std::begin(kArguments), std::end(kArguments),
+                       [&](std::string_view key) { return find_node(root, key) != nullptr; }) >= 3;
+}
+
 }  // namespace
 
 std::optional<Tool> tool_of(const Node& root) {
@@ -201,7 +252,7 @@ std::optional<Tool> tool_of(const Node& root) {
   const bool is_mixture = holds_one_of(root, {"dataset_mixture", "dataset_mixer"});
   if (is_mixture && find_node(root, "model_name_or_path") != nullptr) return Tool::trl;
   if (find_node(root, "base_model") != nullptr)
-    return is_in_sections(root) ? std::nullopt : std::optional(Tool::axolotl);
+    return is_in_sections(root) || is_of_flat_script(root) ? std::nullopt : std::optional(Tool::axolotl);
   if (holds_component(root)) return Tool::torchtune;
   if (find_node(root, "model_name_or_path") == nullptr) return std::nullopt;
   if (holds_llama_factory(root) &&
@@ -223,8 +274,11 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
   const Alias* row = find_alias(key, layer.tool());
   if (row == nullptr) return false;
   // Only keys of the file: a device that is set in addition to it is one of this program.
-  const bool their_device = key == "device" && layer.source().has_lines &&
-                            (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl);
+  const bool is_of_script =
+      layer.tool() == Tool::trl && layer.is_of_scripts() && child.kind == Node::Kind::scalar;
+  const bool their_device =
+      key == "device" && layer.source().has_lines &&
+      (layer.tool() == Tool::torchtune || layer.tool() == Tool::axolotl || is_of_script);
   const bool of_theirs = is_method_word(child) || their_device;
   if (find_option(key) != nullptr && !of_theirs) return false;
   const bool has_inner = is_alias_group(key) || is_group(key);
@@ -240,7 +294,7 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
   own.items.clear();
   for (const Node& child : map.items) {
     const std::string key = prefix + child.key;
-    if (key == kProgramKey || key == kDefaultsKey) continue;
+    if (key == kProgramKey || key == kDefaultsKey || key == kScriptFactsKey) continue;
     if (read_theirs(child, key, layer)) continue;
     const bool is_theirs = is_alias_group(key);
     if (is_theirs && child.kind == Node::Kind::map && child.items.empty() && !is_group(key) &&
@@ -295,7 +349,8 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   const bool may_have_sections = !tool && is_first && source.has_lines && launched == nullptr;
   const auto opened = may_have_sections ? open_sections(text, source, report_) : std::nullopt;
   const Node& root = opened ? *opened : text;
-  const bool is_alone = may_have_sections && !opened && is_of_arguments_alone(root);
+  const bool is_alone =
+      may_have_sections && !opened && (is_of_arguments_alone(root) || is_of_nameless_script(root));
   const bool is_of_own_script = opened || is_alone || (tool == Tool::trl && names_own_script(root));
   const std::string program = launched != nullptr ? launched->text
                               : is_of_own_script  ? "the script of this file"
@@ -322,6 +377,12 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
   Node own = own_keys(filled, "", layer);
   std::erase_if(report_.once, [&](const auto& key) { return find_node(own, key.first) != nullptr; });
   if (declared != nullptr) note_declared(*declared, program, layer);
+  if (const Node* facts = find_node(text, kScriptFactsKey)) take_script_facts(*facts, program, layer);
+  if (is_first && source.has_lines && is_of_accelerate_alone(root))
+    layer.note(
+        "accelerate",
+        "this is accelerate's configuration of processes, which says nothing of what they train: all else is "
+        "Plimsoll's default, or what --set says");
   layer.set_own(&own);
   layer.set_recipe(tool.has_value());
   combine(layer);

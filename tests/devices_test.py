@@ -698,11 +698,11 @@ class RecipesOnCards(EmulatedCards):
         said = self.told("queue", "add", recipe, "--set", "output=third", PLIMSOLL_EMULATED_CARDS="")
         self.assertRegex(said, "cannot be used: (this program was built without|no NVIDIA driver)")
         self.assertNotIn("choose device: cpu", said)  # nobody asked for a card
-        self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu", "--devices", "1")["card"], "RTX 3060 12GB")
-        self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu")["devices"], 0)
+        self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu", "--devices", "1", "--set", "output=fourth")["card"], "RTX 3060 12GB")
+        self.assertEqual(self.add_recipe(recipe, "--set", "device=cpu", "--set", "output=fifth")["devices"], 0)
         self.assertIn("does not fit", self.queue("add", recipe, "--devices", "1", "--memory", "20MiB", code=3))
         # A card that is elsewhere is waited for.
-        far = self.add_recipe(recipe, "--gpu", "RTX 4090")
+        far = self.add_recipe(recipe, "--gpu", "RTX 4090", "--set", "output=far")
         self.assertEqual(far["card"], "RTX 4090 24GB")
         self.queue("cancel", *range(1, far["id"]))
         self.run_all("--memory", "4GiB")

@@ -226,6 +226,29 @@ class FirstRecipes(CommandTest):
         path.write_text("ticket,label\n" + "".join(f"Printer {i} is on fire,hardware\n" for i in range(30)))
         return path
 
+    def test_what_is_no_model_is_named_with_what_helps(self):
+        recipe, rows = self.folder / "recipe.yaml", self.table()
+        adapter = self.folder / "adapter"
+        adapter.mkdir()
+        (adapter / "adapter_config.json").write_text("{}")
+        for model, data, said in ((adapter, rows, f"{adapter}: holds an adapter, and no model of its own. To train on from it, make it a "
+                                                  f"model:\n  plimsoll merge {adapter} --out {adapter}-merged"),
+                                  (rows, "demo/model", f"{rows}: is a file; a model is a folder with a config.json"),
+                                  (self.folder / "no", rows, "/no: there is no such folder; a model is a folder with a config.json"),
+                                  ("qwen2.5-7b", rows, "plimsoll fetch Qwen/Qwen2.5-7B (to plan, --config-only is enough)"),
+                                  ("demo/model", "acme/rows", "plimsoll fetch acme/rows --dataset")):
+            self.assertIn(said, output("init", model, data, "--out", recipe, code=2))
+
+    def test_columns_of_any_name_can_be_named(self):
+        for names in (["Frage ", " Antwort"], ["pytanie", "odpowiedź"], ["a: b", "c#d"]):
+            table = self.folder / "rows.csv"
+            table.write_text(",".join(names) + "\n" + "one,two\n" * 20)
+            refused = output("init", "demo/model", table, "--out", self.folder / "x.yaml", code=2)
+            said = re.search(r"--set '(data\.columns=.*)'", refused)[1]
+            recipe = self.folder / f"{len(names[0])}.yaml"
+            output("init", "demo/model", table, "--out", recipe, "--method", "full", "--set", said)
+            self.assertIn("one⟦two", output("preview", recipe))
+
     def test_any_two_columns_can_be_named_and_the_refusal_says_how(self):
         recipe = self.folder / "recipe.yaml"
         refused = output("init", "demo/model", self.table(), "--out", recipe, code=2)
@@ -250,7 +273,17 @@ class FirstRecipes(CommandTest):
         folder = self.folder / "my run"
         done = run("train", recipe, "--set", "schedule.max_steps=1", "--set", "init=random", "--set",
                    f"output={folder}")
-        self.assertIn(f"plimsoll generate '{folder}' · plimsoll report '{folder}'\n", done.stdout + done.stderr)
+        said = done.stdout + done.stderr
+        question, report = re.search(r"        next       plimsoll (.+) · plimsoll (.+)\n", said).groups()
+        self.assertEqual(question, f"generate '{folder}' --prompt \"...\"")
+        for words in (question, report):
+            output(*shlex.split(words))
+        self.assertIn("note    the only step has learning rate 0, as warm-up begins there: nothing is trained.", said)
+        for settings in (["schedule.max_steps=2"], ["schedule.max_steps=1", "schedule.warmup=0", "data.eval=null"]):
+            other = run("train", recipe, "--overwrite", "--set", "init=random", "--set", f"output={folder}",
+                        *(word for setting in settings for word in ("--set", setting)))
+            self.assertNotIn("nothing is trained", other.stdout + other.stderr)
+        self.assertIn(f"name some with --data; it trained on {ROOT / FACTS}", output("eval", folder, code=2))
 
     def test_what_is_set_stands_in_the_recipe(self):
         recipe = self.folder / "recipe.yaml"

@@ -180,6 +180,12 @@ class Cards(FitCase):
         self.assertTrue(all(device["fits"] for device in told["devices"]))
         self.assertIn("3060", told["devices"][0]["device"])
         self.assertIn("T4", told["devices"][1]["device"])
+        self.environment.pop("PLIMSOLL_EMULATED_CARDS")  # nothing here computes on such a card
+        told = self.fit_json("smollm2-135m", "--lengths", "256", "--methods", "lora", "--memory", "3GiB")
+        for device, card in zip(told["devices"], ("NVIDIA GeForce RTX 3060", "Tesla T4")):
+            self.assertTrue(device["problem"].startswith("cannot be used: "), device)
+            self.assertNotIn("--device cpu", device["problem"])
+            self.assertIn(f". What fits such a card elsewhere: plimsoll fit HuggingFaceTB/SmolLM2-135M --gpu '{card}'", device["problem"])
 
 
 class Names(FitCase):

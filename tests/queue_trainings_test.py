@@ -220,6 +220,20 @@ class Trainings(QueueTest):
     def test_a_recipe_that_fits_nothing_is_not_added(self):
         self.assertIn("does not fit", self.queue("add", self.recipe("tiny", 5), "--memory", "20MiB", code=3))
 
+    def test_a_queue_that_cannot_be_kept_names_where_it_may_be(self):
+        self.environment["PLIMSOLL_QUEUE_DIR"] = str(self.recipe("file", 2) / "state/queue")
+        self.assertRegex(self.queue("list", code=2), "cannot be made: .*PLIMSOLL_QUEUE_DIR names another folder")
+
+    def test_a_folder_is_that_of_one_run(self):
+        recipe = self.recipe("one", 2)
+        self.queue("add", recipe)
+        refused = self.queue("add", recipe, code=2)
+        self.assertIn(f"output: {self.folder / 'one'} is the folder of entry 1 (one), which is waiting; name another folder: --output ", refused)
+        self.queue("add", recipe, "--output", self.folder / "one-2")
+        self.run_all()
+        self.assertIn(f"output: {self.folder / 'one'} holds a run already; name another folder", self.queue("add", recipe, code=2))
+        self.assertEqual([entry["state"] for entry in json.loads(self.queue("list", "--json"))["entries"]], ["done", "done"])
+
 
 if __name__ == "__main__":
     unittest.main(testLoader=SuiteLoader("queue_trainings_test"))

@@ -68,7 +68,7 @@ class Scores(CommandTest):
         recipe, out = self.reward("reward")
         told = run("train", recipe)
         self.assertEqual(told.returncode, 0, told.stderr)
-        self.assertIn(f"next       plimsoll eval {out}", told.stdout + told.stderr)
+        self.assertIn(f'next       plimsoll score {out} --prompt "..." --response "..." · plimsoll report {out}', told.stdout + told.stderr)
         steps, done = lines(out / "metrics.jsonl"), json.loads((out / "run.json").read_text())
         self.assertEqual(done["planned"]["device_arena_bytes"], done["measured"]["device_arena_bytes"])
         for name in ("accuracy", "margin", "mean_reward", "min_reward", "max_reward"):

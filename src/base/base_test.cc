@@ -58,6 +58,7 @@ TEST(Strings, nearest_name_suggests_what_was_meant) {
   EXPECT_EQ(nearest_name("zebra", names), "");
   const std::vector<std::string> brief = {"lr", "r", "eps"};
   for (const char* other : {"", "x", "xy", "q"}) EXPECT_EQ(nearest_name(other, brief), "") << other;
+  EXPECT_EQ(nearest_name("--dir", std::vector<std::string>{"--lr"}), "");
   EXPECT_EQ(nearest_name("rl", brief), "lr");
   EXPECT_EQ(nearest_name("ep", brief), "eps");
 }

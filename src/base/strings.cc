@@ -79,7 +79,9 @@ int edit_distance(std::string_view a, std::string_view b, int limit) {
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates) {
   const auto letters = static_cast<int>(word.size());
   if (letters == 0) return "";
-  int best = std::min(std::max(2, letters / 3) + 1, letters);  // a change of every letter is another word
+  const auto dashes = static_cast<int>(std::min(word.find_first_not_of('-'), word.size()));
+  const int most = letters - dashes < 4 ? 1 : std::max(2, letters / 3);
+  int best = std::min(most + 1, letters);  // a change of every letter is another word
   std::string name;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(word, candidate, best);

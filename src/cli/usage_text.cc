@@ -48,12 +48,22 @@ std::string missing(const HelpCommand& command, const std::string& words) {
   return words;
 }
 
+// An unknown option of a command that takes keys of a recipe may be such a key, of other tools too.
+std::string how_to_set(const std::string& word, const std::vector<std::string>& options) {
+  if (!word.starts_with("--") || std::find(options.begin(), options.end(), "--set") == options.end())
+    return "";
+  std::string key = word.substr(2, word.find('=') - 2);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return formatted("; a key of the recipe is set by --set {}=VALUE", key);
+}
+
 std::string command_problem(const CLI::App& app, const HelpCommand& command, const CLI::Error& error) {
   if (is(error, CLI::ExitCodes::ExtrasError)) {
     const std::string word = unknown_word(app);
-    if (word.starts_with('-'))
-      return formatted("there is no option '{}'{}", word, did_you_mean(word, option_names(command)));
     const std::vector<std::string> options = option_names(command);
+    if (word.starts_with('-'))
+      return formatted("there is no option '{}'{}", word,
+                       did_you_mean(word, options, how_to_set(word, options)));
     for (const char* option : {"--prompt", "--text"})
       if (std::find(options.begin(), options.end(), option) != options.end())
         return formatted("'{}' is one argument too many: a text is given with {}", word, option);

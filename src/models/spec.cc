@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/regular_file.h"
+#include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "models/family.h"
@@ -137,12 +138,30 @@ Json parse_shallow(const std::string& text, const std::string& where) {
   }
 }
 
+// Says what is at the place that was named as a model folder, and what to do with it.
+std::string no_model_here(const std::filesystem::path& config_file) {
+  const std::filesystem::path folder = config_file.parent_path();
+  const std::string name = folder.string();
+  std::error_code unknown;
+  if (std::filesystem::is_regular_file(folder, unknown))
+    return name + ": is a file; a model is a folder with a config.json";
+  if (!folder.empty() && !std::filesystem::exists(folder, unknown))
+    return name + ": there is no such folder; a model is a folder with a config.json";
+  if (std::filesystem::exists(folder / "adapter_config.json", unknown))
+    return formatted(
+        "{}: holds an adapter, and no model of its own. To train on from it, make it a model:\n"
+        "  plimsoll merge {} --out {}",
+        name, quoted(name), quoted(name + "-merged"));
+  return config_file.string() + ": cannot be read; a model folder needs a config.json";
+}
+
 }  // namespace
 
 Json read_model_json(const std::filesystem::path& config_file) {
   std::error_code unknown;
-  if (std::filesystem::status(config_file, unknown).type() == std::filesystem::file_type::not_found)
-    throw UsageError(config_file.string() + ": cannot be read; a model folder needs a config.json");
+  const auto type = std::filesystem::status(config_file, unknown).type();
+  if (type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::none)
+    throw UsageError(no_model_here(config_file));
   return parse_shallow(read_regular(config_file, kLargestConfig), config_file.string());
 }
 

@@ -54,8 +54,10 @@ Recipe recipe_to_evaluate(const RowWish& wish, const std::string& chat_template,
     recipe.data.train = {{wish.data->string()}};
     recipe.data.eval = {.kind = EvalSource::Kind::path, .path = wish.data->string()};
   } else if (recipe.data.eval.kind == EvalSource::Kind::none) {
-    throw UsageError((wish.folder / kRunRecipe).string() +
-                     ": the run had no evaluation data (data.eval); name some with --data");
+    throw UsageError(formatted(
+        "{}: the run had no evaluation data (data.eval); name some with --data{}",
+        (wish.folder / kRunRecipe).string(),
+        recipe.data.train.empty() ? "" : formatted("; it trained on {}", recipe.data.train.front().path)));
   }
   return recipe;
 }

@@ -168,7 +168,9 @@ Wished wished(const FirstRecipe& wish) {
   Overrides of_rows = overrides;
   for (const std::string& set : wish.sets)
     if (trim(set).starts_with("data")) of_rows.sets.push_back(set);
-  Recipe before = recipe_from_overrides(overrides).recipe;
+  const LoadedRecipe first = recipe_from_overrides(overrides);
+  require_present(first);
+  Recipe before = first.recipe;
   const fs::path config = fs::path(before.model) / "config.json";
   // A missing model is reported where the recipe is read.
   if (fs::exists(config)) {

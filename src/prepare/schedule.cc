@@ -20,4 +20,10 @@ double LearningRate::at(int64_t step, int64_t total) const {
   return peak_ * factor;
 }
 
+std::string still_note(const Recipe& recipe, int64_t steps) {
+  if (steps != 1 || recipe.optimizer.lr == 0 || LearningRate(recipe).at(0, 1) > 0) return "";
+  return "the only step has learning rate 0, as warm-up begins there: nothing is trained. Take more steps (--epochs "
+         "10), or no warm-up (--set schedule.warmup=0)";
+}
+
 }  // namespace plimsoll

@@ -1,6 +1,8 @@
 // Learning rate by step, as transformers' schedules have it.
 #pragma once
 
+#include <string>
+
 #include "recipe/recipe.h"
 
 namespace plimsoll {
@@ -16,5 +18,9 @@ class LearningRate {
   Recipe::Schedule schedule_;
   double peak_;
 };
+
+// Says that a run of so many steps trains nothing: its only one is the first of a warm-up, whose rate is 0. Empty where
+// that is not so.
+std::string still_note(const Recipe& recipe, int64_t steps);
 
 }  // namespace plimsoll

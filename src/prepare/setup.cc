@@ -16,6 +16,7 @@
 #include "prepare/memory_budget.h"
 #include "prepare/model_paths.h"
 #include "prepare/planned_card.h"
+#include "prepare/schedule.h"
 #include "prepare/shared_prefixes.h"
 #include "recipe/known_model.h"
 #include "weights/adapter_config.h"
@@ -392,6 +393,9 @@ PlanRequest plan_request(const Resolved& resolved, const PlannedMachine& machine
   request.workload.run = run_steps(recipe, data, resolved.stated);
   if (resolved.stated) request.notes.push_back({stated_rows_note(*resolved.stated, recipe)});
   if (const std::string note = random_base_note(recipe); !note.empty()) request.notes.push_back({note});
+  if (const auto& run = request.workload.run)
+    if (const std::string note = still_note(recipe, run->steps); !note.empty())
+      request.notes.push_back({note});
   for (std::string& note : unused_memory_notes(recipe)) request.notes.push_back({std::move(note)});
   if (const std::string note = data == nullptr ? "" : unprinted_tools_note(*data); !note.empty())
     request.notes.push_back({note});

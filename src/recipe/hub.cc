@@ -13,6 +13,7 @@
 #include "base/packed_name.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
+#include "models/shapes.h"
 
 namespace plimsoll {
 namespace {
@@ -285,11 +286,13 @@ Located locate_on_hub(std::string_view key, const Node& node, const fs::path& fo
     auto found = is_name ? find_in_hub_cache(kind, item.text) : std::nullopt;
     if (is_name && !found && kind == HubKind::model)
       if (const auto whole = model_called(item.text)) found = find_in_hub_cache(kind, *whole);
-    if (is_name && !found && is_hub_name(item.text))
+    const auto known = is_name && kind == HubKind::model ? find_shape(item.text) : std::nullopt;
+    if (is_name && !found && (is_hub_name(item.text) || known))
       located.missing.push_back(formatted(
           "{}: there is no '{}' in {}, nor in the Hugging Face cache {}; where the name is one of the "
           "hub's: {}{}",
-          key, item.text, folder.string(), hub_cache().string(), download_command(kind, item.text),
+          key, item.text, folder.string(), hub_cache().string(),
+          download_command(kind, known ? known->name : item.text),
           kind == HubKind::model ? " (to plan, --config-only is enough)" : ""));
     std::vector<std::string> files;
     if (found && key == "data.train")

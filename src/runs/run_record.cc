@@ -163,6 +163,20 @@ std::string above_plan(const ProcessMemory& measured, int64_t planned, bool card
                    format_bytes(above));
 }
 
+namespace {
+
+// The command that puts a question to the run's result, so that it can be pasted as it is, and what separates it from
+// the next one. Encoders of masked words answer none: where there are rows for it they are evaluated.
+std::string question(const TaskRule& rule, const std::string& folder, bool evaluated) {
+  if (rule.scores && rule.pairs)
+    return formatted("plimsoll score {} --prompt \"...\" --response \"...\" · ", folder);
+  if (rule.scores) return formatted("plimsoll classify {} --text \"...\" · ", folder);
+  if (rule.masks) return evaluated ? formatted("plimsoll eval {} · ", folder) : "";
+  return formatted("plimsoll generate {} --prompt \"...\" · ", folder);
+}
+
+}  // namespace
+
 void report_end(RunObserver& progress, const std::filesystem::path& output, const Plan& plan,
                 const RunRecord& record, const StepTimes& times, bool whole) {
   const double per_step = times.steps() == 0 ? 0 : record.seconds / static_cast<double>(times.steps());
@@ -193,13 +207,12 @@ void report_end(RunObserver& progress, const std::filesystem::path& output, cons
   if (const std::string rows = words(record.rows); !rows.empty())
     progress.event("        rows       " + rows);
   const TaskRule& rule = rule_of(plan.request.workload.experiment.task.task);
-  const char* use = rule.scores || rule.masks ? "eval" : "generate";
   const std::string folder = quoted(output.string());
   if (!whole)
     progress.event(
         "note    the base of this adapter was random (init: random) and is in no folder: nothing can ask it");
   progress.event(formatted("        next       {}plimsoll report {}",
-                           whole ? formatted("plimsoll {} {} · ", use, folder) : "", folder));
+                           whole ? question(rule, folder, record.eval_loss.has_value()) : "", folder));
 }
 
 namespace {

@@ -13,9 +13,11 @@
 #include "base/units.h"
 #include "cli/plan/fit_text.h"
 #include "cli/plan/plan_command.h"
+#include "device/catalogue.h"
 #include "fleet/devices/gpu.h"
 #include "models/model.h"
 #include "models/shapes.h"
+#include "prepare/devices/device_choice.h"
 #include "prepare/own_cards.h"
 #include "recipe/hub.h"
 
@@ -152,6 +154,18 @@ void plan_cells(const FitArguments& arguments, const FitModel& model, RequestedD
   }
 }
 
+// The command that plans for a card of this machine that cannot be used, as for one elsewhere; empty where its model is
+// not known.
+std::string how_to_plan_for(const std::string& card, const RequestedDevice& requested) {
+  try {
+    find_card(card, "--gpu");
+  } catch (const UsageError&) {
+    return "";
+  }
+  return formatted(". What fits such a card elsewhere: plimsoll fit {} --gpu {}",
+                   quoted(requested.plan.recipe.path), quoted(card));
+}
+
 // Fills in the budget, or why nothing can be planned for it; for the CPU and a card that is named that is an error.
 void prepare(const FitArguments& arguments, RequestedDevice& requested) {
   FitDevice& device = requested.device;
@@ -164,7 +178,8 @@ void prepare(const FitArguments& arguments, RequestedDevice& requested) {
   try {
     describe_it();
   } catch (const UsageError& error) {
-    device.problem = error.what();
+    device.problem =
+        formatted("cannot be used: {}{}", reason_of(error), how_to_plan_for(device.words, requested));
   }
 }
 

@@ -287,6 +287,22 @@ std::string added_text(queue::Store& store, const std::vector<queue::Entry>& ent
   return formatted("{}{}\n{}", text, worker_note(store), presets_text(recipes));
 }
 
+// A folder holds one run. Another entry of it, or a run that is there, would end this one when its turn comes.
+void require_free_outputs(queue::Store& store, const std::vector<queue::Entry>& entries) {
+  for (const queue::Entry& entry : entries) {
+    if (entry.output.empty()) continue;
+    const std::string name_another =
+        formatted("; name another folder: --output {}", quoted(entry.output + "-2"));
+    for (const queue::Entry& other : store.open_entries())
+      if (other.output == entry.output)
+        throw UsageError(formatted("output: {} is the folder of entry {} ({}), which is {}{}", entry.output,
+                                   other.id, printable(other.name), name_of(other.state), name_another));
+    std::error_code unknown;
+    if (fs::exists(fs::path(entry.output) / "metrics.jsonl", unknown))
+      throw UsageError(formatted("output: {} holds a run already{}", entry.output, name_another));
+  }
+}
+
 ExitCode run_add(const AddArguments& arguments) {
   check_environment(arguments.environment);
   std::vector<RecipeEntry> recipes;
@@ -299,6 +315,7 @@ ExitCode run_add(const AddArguments& arguments) {
   queue::Store store(queue::queue_folder());
   Copies copies;
   if (!recipe) entries = read_commands(arguments, store, copies);
+  require_free_outputs(store, entries);
   name_group(arguments, store, entries);
   const std::vector<int64_t> ids = store.add(entries);
   for (const auto& one : copies) one->keep();

@@ -39,34 +39,47 @@ bool has(std::span<const Column> columns, std::string_view name) {
   return std::any_of(columns.begin(), columns.end(), [&](const Column& c) { return c.name == name; });
 }
 
+bool has_outer_space(const std::string& name) { return name.starts_with(' ') || name.ends_with(' '); }
+
+// A column's name within a command, which shells take between apostrophes. Letters of any language, with spaces within,
+// need no quotes in YAML.
+std::string as_value(const std::string& name) {
+  const bool plain = !has_outer_space(name) && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == ' ' || c >= 0x80;
+  });
+  return plain ? name : formatted("\"{}\"", name);
+}
+
 std::string list_columns(std::span<const Column> columns) {
   std::vector<std::string> names;
-  for (const Column& column : columns) names.push_back(formatted("{} ({})", column.name, column.type));
+  for (const auto& [name, kind, type] : columns)
+    names.push_back(formatted("{} ({})", has_outer_space(name) ? as_value(name) : name, type));
   return join(names, ", ");
 }
 
-// A command's words that name two parts: names may have spaces within, which YAML takes as they are.
+// A command's words that name two parts.
 std::string naming(std::string_view first, const std::string& of_first, std::string_view second,
                    const std::string& of_second) {
-  return formatted("--set 'data.columns={{{}: {}, {}: {}}}'", first, of_first, second, of_second);
+  return formatted("--set 'data.columns={{{}: {}, {}: {}}}'", first, as_value(of_first), second,
+                   as_value(of_second));
 }
 
 std::string naming(const std::string& prompt, const std::string& response) {
   return naming("prompt", prompt, "response", response);
 }
 
-// True of names that such a command takes as they are.
-bool is_plain(const std::string& name) {
-  const auto plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == ' '; };
-  return !name.empty() && name.front() != ' ' && name.back() != ' ' &&
-         std::all_of(name.begin(), name.end(), plain);
+// True of names that such a command can say.
+bool can_be_named(const std::string& name) {
+  return !name.empty() && std::none_of(name.begin(), name.end(), [](unsigned char c) {
+    return c == '\'' || c == '"' || c == '\\' || std::iscntrl(c) != 0;
+  });
 }
 
 // Columns that a command can name, in the order of the file: those of texts, or those of single values.
 std::vector<std::string> plain_columns(std::span<const Column> columns, bool texts) {
   std::vector<std::string> names;
   for (const Column& column : columns)
-    if (is_plain(column.name) &&
+    if (can_be_named(column.name) &&
         (column.kind == ColumnKind::text || (!texts && column.kind == ColumnKind::plain)))
       names.push_back(column.name);
   return names;
@@ -76,7 +89,10 @@ std::vector<std::string> plain_columns(std::span<const Column> columns, bool tex
 // which: the other way round a model would be trained to ask.
 std::string how_to_name(std::span<const Column> columns) {
   const std::vector<std::string> texts = plain_columns(columns, true);
-  if (texts.size() < 2) return formatted("Name yours, such as {}.", naming("question", "answer"));
+  if (texts.empty())
+    return "None of them is text that can be named: rows have a prompt and a response, a text, or messages.";
+  if (texts.size() == 1)
+    return formatted("To train on that text say\n  --set 'data.columns={{text: {}}}'", as_value(texts[0]));
   if (texts.size() == 2)
     return formatted("Which is the prompt and which the response is not known: say\n  {}\n  or\n  {}",
                      naming(texts[0], texts[1]), naming(texts[1], texts[0]));
@@ -90,7 +106,7 @@ std::string how_to_label(std::span<const Column> columns, const char* part, cons
   std::erase(found, other);
   const std::string name = found.size() == 1 ? found.front() : "COLUMN";
   return formatted("which of them is the {} is not known: say --set 'data.columns={{{}: {}}}'",
-                   part == std::string_view("sentence") ? "text" : part, part, name);
+                   part == std::string_view("sentence") ? "text" : part, part, as_value(name));
 }
 
 // The same of a text and its label: a label that is no text is known by that, where it is the only such column.

@@ -70,6 +70,23 @@ TEST(Columns, what_does_not_fit_names_the_columns_that_exist) {
               HasSubstr("the format text has no part 'promt'; it has text."));
 }
 
+TEST(Columns, unknown_names_come_with_a_command_that_names_them) {
+  const auto said = [](const std::vector<Column>& columns) {
+    return message_of<UsageError>([&] { bind_columns(columns, {}, {}, "d"); });
+  };
+  EXPECT_THAT(
+      said(texts({"Frage ", "Antwort"})),
+      HasSubstr(
+          "the columns \"Frage \" (string), Antwort (string). Which is the prompt and which the response is "
+          "not known: say\n  --set 'data.columns={prompt: \"Frage \", response: Antwort}'\n  or\n"));
+  EXPECT_THAT(said(texts({"pregunta", "respuésta"})),
+              HasSubstr("--set 'data.columns={prompt: respuésta, response: pregunta}'"));
+  EXPECT_THAT(said(texts({"a: b", "#"})), HasSubstr("{prompt: \"a: b\", response: \"#\"}"));
+  EXPECT_THAT(said(texts({"content"})), HasSubstr("--set 'data.columns={text: content}'"));
+  EXPECT_THAT(said({{"n", ColumnKind::plain, "int64"}}), HasSubstr("None of them is text that can be named"));
+  EXPECT_THAT(said(texts({"it's"})), HasSubstr("None of them is text that can be named"));
+}
+
 TEST(Columns, a_third_column_of_alpaca_is_not_dropped_in_silence) {
   const auto columns = texts({"instruction", "input", "output"});
   EXPECT_THAT(message_of<UsageError>([&] { bind_columns(columns, RowFormat::prompt_response, {}, "d"); }),

@@ -30,6 +30,7 @@ bool is_of_child(const Message& message) { return message.row->name.starts_with(
 bool is_general(const Message& message) { return message.row->name == "any.out_of_memory"; }
 // The cause that these words name; none: they say of which memory nothing.
 Cause cause_by_words(const Message& message) {
+  if (!message.word("by_limit").empty()) return Cause::software_cap;
   if (!message.word("on_pinned").empty()) return Cause::pinned_host;
   if (!message.word("on_host").empty()) return Cause::host_refused;
   if (!message.word("on_device").empty()) return Cause::device_unspecified;
@@ -78,12 +79,19 @@ const Meaning* meaning_of(Sign sign) {
   return found == kMeanings.end() ? nullptr : &*found;
 }
 
+// systemd's result "oom-kill" is that of a kill by the kernel and by a daemon alike; the daemon's message says more.
+bool is_only_a_result(const Message& message, const Evidence& evidence) {
+  return message.row->name == "systemd.oom_kill" &&
+         std::ranges::any_of(evidence.messages,
+                             [](const Message& other) { return other.row->sign == Sign::daemon_kill; });
+}
+
 // The message that shows most: by sign, then with more figures; of the last failure the first such message.
 const Message* strongest(const Evidence& evidence) {
   const Message* best = nullptr;
   const auto weight = [](const Message& m) { return m.bytes.size() + m.holders.size(); };
   for (const Message& message : evidence.messages) {
-    if (!is_memory(message.row->sign)) continue;
+    if (!is_memory(message.row->sign) || is_only_a_result(message, evidence)) continue;
     const bool better = best == nullptr || message.row->sign < best->row->sign ||
                         (message.row->sign == best->row->sign &&
                          (message.line > best->line + kCluster || weight(message) > 2 * weight(*best)));
@@ -318,6 +326,9 @@ void diagnose_by_words(const Message& message, const Evidence& evidence, Diagnos
     diagnosis.headline = "out of memory on " + device_name(message);
     diagnosis.reason =
         "an error speaks of a device's memory: this run's own need, another process, or a limit" + requested;
+  } else if (diagnosis.cause == Cause::software_cap) {
+    diagnosis.headline = "out of memory at a limit set by software";
+    diagnosis.reason = "an error speaks of a limit on memory, which a program keeps by itself";
   } else if (diagnosis.cause == Cause::pinned_host) {
     diagnosis.headline = "out of pinned memory of the host";
     diagnosis.reason = "an error speaks of pinned memory of the host" + requested;

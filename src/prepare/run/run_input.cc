@@ -13,6 +13,7 @@
 #include "prepare/resume.h"
 #include "prepare/run/plan_run.h"
 #include "prepare/run/run_output.h"
+#include "prepare/schedule.h"
 #include "runs/rank_facts.h"
 
 namespace plimsoll {
@@ -85,6 +86,8 @@ RunInput begin_run(const Recipe& requested, const RunOptions& options, std::vect
   data.total_steps = total_steps(recipe, *data.train, cpu.threads);
   if (const std::string note = begun_order_note(requested, recipe, data); !note.empty())
     notes.push_back(note);
+  if (const std::string note = still_note(requested, data.total_steps); !note.empty())
+    notes.push_back("note    " + note);
   if (const std::string note = unprinted_tools_note(data); !note.empty()) notes.push_back("note    " + note);
   AllowedPlan allowed = plan_or_refuse(resolved,
                                        {.cpu = cpu,

@@ -1,5 +1,6 @@
 // Words of any runtime for an allocation that failed: of failure, of memory, and of its place. Rows of known
 // programs say more, so these count only where none of those matched.
+#include <algorithm>
 #include <string>
 
 #include "base/format.h"
@@ -12,6 +13,7 @@ struct General {
   std::string_view anchor;    // without its first letter, which may be a capital
   bool says_failure = false;  // by itself; otherwise another word of the line has to
   bool says_memory = true;    // by itself; otherwise what follows has to: ports and nodes are allocated too
+  bool says_limit = false;    // a program's own limit was reached, not the memory's end
 };
 
 constexpr General kGeneral[] = {{"ut of memory"},
@@ -59,8 +61,20 @@ constexpr General kGeneral[] = {{"ut of memory"},
                                 {"ouldn't alloc", true, false},
                                 {"rror allocating", true, false},
                                 {"rror while allocating", true, false},
+                                {"emory object allocation fail", true},
+                                {"OM when alloc"},
+                                {"OM when trying to alloc"},
                                 {"llocation failed", true, false},
-                                {"llocation failure", true, false}};
+                                {"llocation failure", true, false},
+                                {"emory limit exceeded", false, true, true},
+                                {"emory limit reached", false, true, true},
+                                {"emory quota exceeded", false, true, true},
+                                {"emory budget exceeded", false, true, true},
+                                {"xceeded memory limit", false, true, true},
+                                {"xceeds memory limit", false, true, true},
+                                {"xceeded the memory limit", false, true, true},
+                                {"xceeds the memory limit", false, true, true},
+                                {"xceeded its memory limit", false, true, true}};
 
 constexpr size_t kSpellings = 4;
 
@@ -80,9 +94,11 @@ const std::string kPinned =
 // Lines that speak of memory where nothing failed: warnings, another way that was taken, storage of threads; and the
 // states of libraries, which have rows of their own.
 const std::string kNoFailure =
-    R"((?i: warn | retry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | statictls | notafailure | continuing | will(?:be)?use | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ ))";
+    R"((?i: warn | retry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | statictls | notafailure | continuing | will(?:be)?use | using .* instead | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ ))";
 const std::string kFailure =
     R"((?i: error | fail | fatal | exception | abort | terminat | panic | what\(\) | critical | exhaust | unable | cannot | couldnot | crash ))";
+constexpr std::string_view kByLimit = R"(^ .{0,16}? (?<by_limit> (?i: limit | quota | budget ) ))";
+constexpr std::string_view kTried = "alloc [a-z]* .{0,40}? {tried:size}";
 // Not ports, tasks or nodes: what was to be allocated was memory.
 const std::string kOfMemory =
     R"((?i: memory | memalign | buffer | tensor | bytes | [0-9] [KMGT]i?B | array | cache | workspace | malloc ))";
@@ -108,6 +124,21 @@ std::vector<std::string> every_spelling() {
   return all;
 }
 
+// A line that says that and nothing else, or at which step: prose has more words behind. The end of a wrapped line of
+// prose begins with a small letter.
+constexpr std::string_view kBareHead =
+    R"([^A-Za-z]* (?: \[ OOM \] )? (?: (?i: cuda | gpu | hip | rocm | xpu | mps | npu | device ) [A-Za-z]? | [A-Z] ) $)";
+std::vector<std::string> every_line_of_its_own() {
+  std::vector<std::string> all;
+  for (const std::string& anchor : every_spelling()) {
+    const auto letters = std::count_if(anchor.begin(), anchor.end(), [](char c) { return c != ' '; });
+    all.push_back(formatted(
+        "^ (?! .* {} ) .{{{}}} (?: [!.]* $ | [!,:]? \\(? (?i: at | in | on ) (?i: step | epoch | layer | batch | iter ) )",
+        kNoFailure, letters));
+  }
+  return all;
+}
+
 std::string anywhere_before(const std::string& words) { return formatted("(?: (?= .* {} ) )?", words); }
 std::string anywhere_behind(const std::string& words) { return "^ .{0,200}? " + words; }
 
@@ -126,14 +157,25 @@ std::vector<MessageRow> general_messages() {
   static const std::string kProcessBehind = anywhere_behind(kInProcess);
   static const std::string kPinnedBehind = anywhere_behind(kPinned);
   static const std::vector<std::string> kAnchors = every_spelling();  // rows refer to them
+  static const std::vector<std::string> kAlone = every_line_of_its_own();
+  static const std::string kNothingBefore = formatted("{}{}", kPlaces, kBareHead);
   std::vector<MessageRow> rows;
   for (size_t i = 0; i < kAnchors.size(); ++i) {
     const General& general = kGeneral[i / kSpellings];
+    if (general.says_memory && !general.says_failure)
+      rows.push_back({"any.out_of_memory",
+                      Sign::maybe_device,
+                      kAnchors[i],
+                      {kAlone[i], kDeviceBehind, kHostBehind, kProcessBehind, kPinnedBehind,
+                       general.says_limit ? kByLimit : kTried},
+                      "an error speaks of memory",
+                      kNothingBefore,
+                      true});
     rows.push_back({"any.out_of_memory",
                     Sign::maybe_device,
                     kAnchors[i],
                     {general.says_memory ? kNothingElse : kAllocates, kDeviceBehind, kHostBehind,
-                     kProcessBehind, kPinnedBehind, "alloc [a-z]* .{0,40}? {tried:size}"},
+                     kProcessBehind, kPinnedBehind, general.says_limit ? kByLimit : kTried},
                     "an error speaks of memory",
                     general.says_failure ? kPlaces : kLineFails,
                     true});

@@ -6,6 +6,9 @@ namespace plimsoll::doctor {
 std::vector<MessageRow> scheduler_messages() {
   constexpr std::string_view kSlurm = "Slurm ended the job at its memory limit";
   constexpr std::string_view kSignal = "a process was ended by SIGKILL; who sent it is not in the log";
+  // The words of programs, shells and launchers about the code that a process ended with, up to the code.
+  constexpr std::string_view kExit =
+      R"((?i: (?: exit(?:ed|s)? | return(?:ed|s)? ) (?: with | an? | error | non-?zero | exit | code | status | value | is | of | was | [:=_\(\"'\s] )* ) (?<! Exited\( ) $)";
   constexpr std::string_view kNotebook =
       "the notebook's process ended without a word, as one does that is killed";
   return {
@@ -116,6 +119,11 @@ std::vector<MessageRow> scheduler_messages() {
        "Memory limit exceeded",
        {R"(^ Memory limit exceeded (?! \s* : ))"},
        "the container was ended at its memory limit"},
+      {"cloud.quota",
+       Sign::cgroup_kill,
+       "Memory quota vastly exceeded",
+       {},
+       "the container was ended at its memory limit"},
       {"condor.limit",
        Sign::scheduler_kill,
        "Job has gone over memory limit of",
@@ -149,6 +157,12 @@ std::vector<MessageRow> scheduler_messages() {
        {R"(^ is running beyond (?: physical | virtual ) memory limits)",
         R"(beyond physical memory limits \. Current usage: {used:size} of {limit:size} physical)"},
        "YARN ended the container at its memory limit"},
+      {"yarn.container",
+       Sign::scheduler_kill,
+       "physical memory used",
+       {},
+       "YARN ended the container at its memory limit",
+       R"(Container .* is running {used:size} of {limit:size} $)"},
       {"torque.limit",
        Sign::scheduler_kill,
        "Job exceeded a memory resource limit",
@@ -214,6 +228,7 @@ std::vector<MessageRow> scheduler_messages() {
        {R"(^ SIGKILL (?! \w))"},
        kSignal,
        R"((?: signal: 9 [,(]? | signal : | signal 9 \(? | code[=:]? -9 \( | killed (?: by | with ) (?: signal )? (?: 9 )? \(? | received \s? | 137 \s? \( | due to ) \s* $)"},
+      {"exit.sigkill_name", Sign::killed, "Negsignal.SIGKILL", {}, kSignal},
       {"exit.cargo_signal", Sign::killed, "signal: 9", {R"(^ signal: 9 (?= [^0-9] | $ ))"}, kSignal},
       {"slurm.task_killed",
        Sign::killed,
@@ -223,18 +238,8 @@ std::vector<MessageRow> scheduler_messages() {
        R"(error: (?<node> [\w-]+ ) : tasks? (?<tasks> [0-9,\ -]+ ) : $)",
        true},
       {"exit.killed_signal", Sign::killed, "signal 9", {R"(^ signal 9 \) )"}, kSignal, R"(Killed \( $)"},
-      {"exit.137",
-       Sign::killed,
-       "137",
-       {R"(^ 137 (?= [^0-9.] | \. (?! [0-9] ) | $ ))"},
-       kSignal,
-       R"((?: exit(?:ed|s)? \s* (?: with )? \s* a? (?: code | status | non-zero (?: exit )? (?: status | code ) ) (?: is | of | = | : )? | exit \s* code: | ExitCode: | exit_code"? [=:] | exitCode"? : | returncode (?: \s* = | :)? ) \s* =? \s* $)"},
-      {"exit.sigkill",
-       Sign::killed,
-       "-9",
-       {R"(^ -9 (?= [^0-9.] | \. (?! [0-9] ) | $ ))"},
-       kSignal,
-       R"((?: [Ee]xit[\s_]?code | return[\s_]?code | exitedwithcode | exitstatus | exitcode ) "? \s* [:=]? \s* $)"},
+      {"exit.137", Sign::killed, "137", {R"(^ 137 (?= [^0-9.] | \. (?! [0-9] ) | $ ))"}, kSignal, kExit},
+      {"exit.sigkill", Sign::killed, "-9", {R"(^ -9 (?= [^0-9.] | \. (?! [0-9] ) | $ ))"}, kSignal, kExit},
       {"exit.signal_9",
        Sign::killed,
        "Signal 9 (SIGKILL)",

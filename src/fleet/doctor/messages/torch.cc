@@ -33,7 +33,7 @@ std::vector<MessageRow> torch_messages() {
        kSays},
       {"torch.async_out_of_memory",
        Sign::device_full,
-       "would exceed allowed memory. (out of memory)",
+       "would exceed allowed memory",
        {R"(^ would exceed allowed memory)", R"(Currently allocated : {allocated:size})",
         R"(Requested : {tried:size})", R"(Device limit : {total:size})",
         R"(Free \( according to CUDA \) : {free:size})", R"(PyTorch limit .{0,60}? : {allowed:size})"},

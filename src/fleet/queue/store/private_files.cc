@@ -22,11 +22,19 @@ mode_t own_umask() {
 
 void make_private(const fs::path& folder) {
   const Umask mask(own_umask() & kOwnersAlone);  // a folder that its owner may not enter would stay
-  if (!folder.parent_path().empty()) make_folders(folder.parent_path());
+  const auto cannot_be_made = [](const fs::path& path, const std::error_code& why) {
+    return UsageError(
+        formatted("{}: cannot be made: {}. The queue is kept there; PLIMSOLL_QUEUE_DIR names another folder",
+                  printable(path.string()), why.message()));
+  };
+  try {
+    if (!folder.parent_path().empty()) make_folders(folder.parent_path());
+  } catch (const fs::filesystem_error& error) {
+    throw cannot_be_made(error.path1(), error.code());
+  }
   const bool made = mkdir(folder.c_str(), 0700) == 0;
   if (made) flush_name(folder);
-  if (!made && errno != EEXIST)
-    throw UsageError(formatted("{}: {}", printable(folder.string()), std::generic_category().message(errno)));
+  if (!made && errno != EEXIST) throw cannot_be_made(folder, {errno, std::generic_category()});
   // A link of the owner's own leads to a folder that the rest holds for; one of another user leads nowhere.
   struct stat found {};
   if (lstat(folder.c_str(), &found) == 0 && S_ISLNK(found.st_mode) && found.st_uid == geteuid() &&

@@ -265,7 +265,7 @@ class Search {
   [[nodiscard]] bool takes_no_less(size_t larger, size_t frame) const;
   [[nodiscard]] bool takes_no_less_on_device(size_t larger, size_t frame) const;
   void find_capacities_without_less();
-  // Of those by size: whether one before it takes no more.
+  // Returns true if a capacity before this place, in the order of their sizes, takes no more.
   [[nodiscard]] bool takes_no_less_than_before(size_t place) const;
   // Frames that are too large for limits, in all or for the device alone: what takes no less is so too.
   struct Excluded {

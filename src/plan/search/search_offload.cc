@@ -547,9 +547,9 @@ Search::Least Search::least_of_split(size_t frame, const Split& split, const Lim
   return least;
 }
 
-// What a spot of a split takes and costs at the least, of parts that are no activations: at its point, with as few layers moved
-// as the device has room for and, where the rest is on the host, as few on disk as that has. `few`: the frame that moves as
-// little of the part as the split may.
+// The least that a spot of a split takes and costs, for parts that are no activations: at its point, with as few layers moved as
+// the device can hold the rest of and, where the rest is on the host, as few on disk as the host can. `few`: the frame that
+// moves as little of the part as the split may.
 Search::Least Search::least_of_split_at(Spot spot, size_t few, const Limits& limits) {
   const Split split = spot.split;
   const size_t frame = spot.frame, capacity = frames_[frame].capacity;
@@ -581,8 +581,8 @@ Search::Least Search::least_of_split_at(Spot spot, size_t few, const Limits& lim
   return least;
 }
 
-// The same of activations: by programs that move nothing else of theirs, of as large a share of the layers as the device has
-// room for (of_split).
+// The same for activations: by programs that move nothing else, with as small a share of the layers moved as the device can hold
+// the rest of (of_split).
 Search::Least Search::least_of_activations_split_at(Spot spot, size_t few, size_t all, const Limits& limits) {
   const Split split = spot.split;
   spot.split = {};
@@ -593,12 +593,12 @@ Search::Least Search::least_of_activations_split_at(Spot spot, size_t few, size_
   const Least of_all = least_at(with_all);
   const auto stays = static_cast<double>(least_transient_at(spot));
   const auto moves = static_cast<double>(least_transient_at(with_all));
-  const bool has_room_for = split.device && limits.budget.device_bytes;
-  const double room =
-      has_room_for ? static_cast<double>(*limits.budget.device_bytes - least.device) : std::max(stays, moves);
+  double most = std::max(stays, moves);
+  if (split.device && limits.budget.device_bytes)
+    most = static_cast<double>(*limits.budget.device_bytes - least.device);
   least.device += static_cast<int64_t>(std::min(stays, moves));
-  if (stays <= room || moves >= stays) return least;
-  const double share = std::min(1.0, (stays - room) / (stays - moves));
+  if (stays <= most || moves >= stays) return least;
+  const double share = std::min(1.0, (stays - most) / (stays - moves));
   least.seconds += share * std::max(0.0, of_all.seconds - least.seconds);
   if (!split.disk) least.host += static_cast<int64_t>(share * static_cast<double>(of_all.host - least.host));
   return least;

@@ -153,7 +153,7 @@ TEST_F(LedgerTest, who_holds_the_lock_is_named_and_so_is_a_folder_of_another_use
   EXPECT_FALSE(one.lock(0));
   if (geteuid() != 0) return;
   ASSERT_EQ(chown(folder_.c_str(), 1001, 1001), 0);
-  EXPECT_THAT(MachineLedger(folder_, "/q/two").warning(), HasSubstr("belongs to user 1001"));
+  EXPECT_THAT(MachineLedger(folder_, "/q/two").warning(), HasSubstr("belongs to " + user_words(1001)));
 }
 
 TEST_F(LedgerTest, a_folder_in_which_others_could_put_promises_away_is_refused) {

@@ -23,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -184,7 +185,7 @@ int ncclCommInitRankConfig(Comm** made, int ranks, UniqueId id, int rank, Config
   *made = nullptr;
   if (config->magic != 0xcafebeef || config->size < 48 || config->version < 21800 || config->blocking != 0)
     return kInvalidArgument;
-  auto* const comm = new Comm;
+  auto comm = std::make_unique<Comm>();
   comm->rank = rank;
   comm->ranks = ranks;
   comm->name = id.internal;
@@ -196,8 +197,8 @@ int ncclCommInitRankConfig(Comm** made, int ranks, UniqueId id, int rank, Config
   if (page == MAP_FAILED) return kSystemError;
   comm->shared = static_cast<Shared*>(page);
   ++comm->shared->attached;
-  *made = comm;
-  log(*comm, "begins with at most " + std::to_string(config->max_ctas) + " channels");
+  *made = comm.release();
+  log(**made, "begins with at most " + std::to_string(config->max_ctas) + " channels");
   return kInProgress;
 }
 
@@ -215,6 +216,7 @@ int ncclCommAbort(Comm* comm) {
   comm->aborted = true;
   if (comm->worker.joinable()) comm->worker.join();
   log(*comm, "is ended");
+  delete comm;
   return kSuccess;
 }
 

@@ -16,6 +16,7 @@ import tempfile
 import gpu_mutants
 
 SEARCH, OFFLOAD, SPACE = "src/plan/search/search.cc", "src/plan/search/search_offload.cc", "src/plan/search/search_space.cc"
+SPLITS = "src/plan/search/search_splits.cc"
 DEPTH, NEEDS, COSTS = "src/plan/search/depth_model.cc", "src/plan/program/program_needs.cc", "src/plan/search/offload_costs.cc"
 TIME, SHARES = "src/plan/program/time_model.cc", "src/plan/program/block_shares.cc"
 # Tests: of the oracle those cases that say most (deep ones of several homes are asked where nothing else knows, for they take minutes); of
@@ -33,7 +34,7 @@ MUTANTS = {
     "a capacity's seconds by its slowest rows of logits": (ORACLE, SPACE, "capacity.at_least = std::min(capacity.at_least,", "capacity.at_least = 1.1 * std::min(capacity.at_least,"),
     "transfers ahead that hide nothing": (ORACLE, OFFLOAD, ": std::max(base.seconds[i], base.io[i] + io[i]));", ": base.seconds[i] + base.io[i] + io[i]);"),
     "a point's seconds above its own": (ORACLE, SEARCH, "  return least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when", "  return 1.2 * least.seconds >= limits.seconds;\n}\n\n// By what a frame takes when"),
-    "splits slower than their faster end": ("Search.seconds_of_a_part*", OFFLOAD, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
+    "splits slower than their faster end": ("Search.seconds_of_a_part*", SPLITS, "return std::min(few.seconds, all.seconds) >= limits.seconds ||", "return 1.1 * std::max(few.seconds, all.seconds) >= limits.seconds ||"),
     "seconds of a line by its slower end": ("Search.looks_between*", OFFLOAD, "    between.io[i] = std::min(one.io[i], other.io[i]);", "    between.io[i] = std::max(one.io[i], other.io[i]);"),
     "two layers ahead wait as long as one": ("DepthModel.two_layers*", DEPTH, "    usage.busy += program.count * std::max(program.compute[chunk].at(blocks), program.io.at(blocks));", "    usage.busy += program.count * seconds;"),
     # Bounds of bytes.
@@ -54,19 +55,19 @@ MUTANTS = {
     "a capacity that is no smaller, by its rows": (f"{ORACLE}:*rows_of_many_lengths", SEARCH, "known_.no_less_capacity[frames_[larger].capacity][frames_[frame].capacity] != 0;", "true;"),
     "the least memory found at the first place": (f"{ORACLE}:{TARGETS_ORACLE}", SEARCH, "if (frames_[frame].whole && fits_easily(least, limits)) known_.done", "known_.done"),
     "a tight host counts as free": (f"{ORACLE}:{TARGETS_ORACLE}", SEARCH, "return keeps(host + host / kSpare, limits.budget.host_bytes) &&", "return keeps(host / kSpare, limits.budget.host_bytes) &&"),
-    "parts in part are never the least": (TARGETS_ORACLE, OFFLOAD, "    return fits_easily(least_of(capacity, choice_with(frame, split, target)), limits);", "    return target != Space::device || fits_easily({}, limits);"),
-    "all layers of a split move": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", OFFLOAD, "    return device + freed - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
-    "all layers of a split move, at each point": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", OFFLOAD, "      return device - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "      return count < 0 && device < 0;"),
-    "all layers of a split of activations move": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}:{DEEP_ORACLE}", OFFLOAD, "  const double share = std::min(1.0, (stays - most) / (stays - moves));", "  const double share = 1 + 0 * most;"),
-    "what a split has on disk, on the host": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", OFFLOAD, "  if (split.disk) least.host = std::min(least.host, of_few.host);", "  if (split.disk) least.host = std::max(least.host, of_few.host);"),
+    "parts in part are never the least": (TARGETS_ORACLE, SPLITS, "    return fits_easily(least_of(capacity, choice_with(frame, split, target)), limits);", "    return target != Space::device || fits_easily({}, limits);"),
+    "all layers of a split move": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", SPLITS, "    return device + freed - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
+    "all layers of a split move, at each point": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", SPLITS, "      return device - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "      return count < 0 && device < 0;"),
+    "all layers of a split of activations move": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}:{DEEP_ORACLE}", SPLITS, "  const double share = std::min(1.0, (stays - most) / (stays - moves));", "  const double share = 1 + 0 * most;"),
+    "what a split has on disk, on the host": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", SPLITS, "  if (split.disk) least.host = std::min(least.host, of_few.host);", "  if (split.disk) least.host = std::max(least.host, of_few.host);"),
     "blocks of segments that are not counted": (DEPTHS, NEEDS, "      amount.base += of_block * static_cast<Amount>(more);", "      amount.base += of_block * static_cast<Amount>(more - 1);"),
-    "splits too large with the most rows of logits": (f"{GETS}homes_of_full", OFFLOAD, "small.chunk = frames_[frame].chunks.size() - 1;", "small.chunk = 0;"),
+    "splits too large with the most rows of logits": (f"{GETS}homes_of_full", SPLITS, "small.chunk = frames_[frame].chunks.size() - 1;", "small.chunk = 0;"),
     "a part's bytes on the wrong offload target": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "(target == Space::disk ? least.disk : least.host) += amount.taken;", "(target == Space::host ? least.disk : least.host) += amount.taken;"),
     "what a part frees counted twice": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "least.device -= amount.freed;", "least.device -= amount.freed / 2;"),
     "the traffic of a part counted twice": (ORACLE, OFFLOAD, "disk[i] += amount.disk[i];", "disk[i] += 2 * amount.disk[i];"),
     # What is looked at, and what is taken.
     "no place between the ends of a line": (f"{ORACLE}:{DEEP_ORACLE}", SEARCH, "  for (const int64_t place : places) offer(at(place), limits, visit);\n}\n\n// Recomputation", "  for (const int64_t place : places)\n    if (place == end) offer(at(place), limits, visit);\n}\n\n// Recomputation"),
-    "the most layers of a split in place of the fewest": (f"{TARGETS_ORACLE}:{DEEP_ORACLE}", OFFLOAD, "  if (is_out(low)) return;\n  spot.target = place(low);", "  if (is_out(low)) return;\n  spot.target = place(most);"),
+    "the most layers of a split in place of the fewest": (f"{TARGETS_ORACLE}:{DEEP_ORACLE}", SPLITS, "  if (is_out(low)) return;\n  spot.target = place(low);", "  if (is_out(low)) return;\n  spot.target = place(most);"),
     "no second layer of prefetch": ("Search.starts_transfers_two*recomputed*", OFFLOAD, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
     "the first that fits is the fastest": (f"{ORACLE}:{SEARCHES}", SEARCH, "    left.seconds = worth * best->usage.seconds;", "    left.seconds = 0.5 * worth * best->usage.seconds;"),
     "a tie that is twice as wide": (f"{ORACLE}:{SEARCHES}", SEARCH, "limits.seconds = best.usage.seconds * (1 + std::max(tie, kSameSeconds));", "limits.seconds = best.usage.seconds * (1 + std::max(4 * tie, kSameSeconds));"),
@@ -83,7 +84,7 @@ MUTANTS = {
     "the disk read as fast as it writes": (DEPTHS, NEEDS, "op.on_disk ? (op.fetches ? disk_read_ : disk_write_)", "op.on_disk ? disk_write_"),
     "activations that stay where they were": (DEPTHS, NEEDS, "    std::swap(on_host, on_disk);", "    on_host.swap(on_host);"),
     "traffic of a twin's offload targets": (DEPTHS, NEEDS, "  needs.disk_traffic = {};\n  needs.moves_disk = false;", "  needs.moves_disk = false;"),
-    "seconds of a split by one of its offload targets": ("Search.seconds_of_a_part*", OFFLOAD, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
+    "seconds of a split by one of its offload targets": ("Search.seconds_of_a_part*", SPLITS, "      usage.seconds += shares[i] * end.seconds;", "      usage.seconds = std::max(usage.seconds, end.seconds);"),
     "a late line that is not remembered": (f"{SEARCHES}:{DEEP_ORACLE}", SEARCH, "usage.seconds *= found->second;", "usage.seconds *= 1;"),
     "what is outside of layers, moved twice": ("OffloadCosts.*", COSTS, "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), -1);", "if (where.on_disk > 0) amount.add(of_first(part, target, where.on_disk), 0);"),
     "transfers as fast as the memory": ("TimeModel.*:DepthModel.*", TIME, "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.host_copy);", "return cost_of(graph, op).bytes / (target == Space::disk ? file_rate : rates.bandwidth);"),

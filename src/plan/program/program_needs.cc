@@ -46,7 +46,7 @@ SampleBlocks blocks_of(const Graph& graph, Samples samples) {
   for (size_t i = 0; i < stacks.size(); ++i) {
     const size_t slot = i * kSlotsOfStack;
     const BlockId first = stacks[i].first;
-    const BlockId size = samples == Samples::pairs ? 2 : kSampledSegment;
+    const auto size = static_cast<BlockId>(segment_size(samples));
     check_internal(
         stacks[i].count == (result.mixture ? kSampledFirst + kSampledRest : kSampledSegments * size),
         formatted("needs_of: {} has another depth than its samples", graph.name()));
@@ -543,7 +543,7 @@ bool keeps_nothing(const ProgramNeeds& needs) {
 
 std::optional<ProgramNeeds> in_samples(const ProgramNeeds& mixture, size_t stacks, Samples samples) {
   if (!keeps_nothing(mixture)) return std::nullopt;
-  const int64_t blocks = kSampledSegments * (samples == Samples::pairs ? 2 : kSampledSegment);
+  const int64_t blocks = kSampledSegments * segment_size(samples);
   const int64_t more = blocks - kSampledFirst - kSampledRest;
   // Every block of a stack counts as the one in the midst of the mixture's first ones.
   const auto resample = [&]<class Amount>(Affine<Amount>& amount) {

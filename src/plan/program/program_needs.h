@@ -73,6 +73,8 @@ inline constexpr int64_t kSampledSegments = 3;
 constexpr bool is_in_segments(Samples samples) {
   return samples == Samples::segments || samples == Samples::pairs;
 }
+// The blocks of each measured segment.
+constexpr int64_t segment_size(Samples samples) { return samples == Samples::pairs ? 2 : kSampledSegment; }
 
 // The needs of a program: persistent tensors, transient bytes alive together (the largest counts), time. Rows
 // of logits at a time are counted by their index in the list that was measured.

@@ -392,12 +392,12 @@ const DepthModel& DepthModel::mixture(KnownPrograms& programs, Variant variant,
 
 const DepthModel& DepthModel::segments(KnownPrograms& programs, Variant variant,
                                        const std::vector<int64_t>& chunks, Segments segments) {
-  const bool pairs = segments == Segments::pairs;
-  const int64_t segment = pairs ? 2 : kSampledSegment;
+  const Samples samples = segments == Segments::pairs ? Samples::pairs : Samples::segments;
+  const int64_t segment = segment_size(samples);
   const auto depths = depths_of_each(programs.experiment(), kSampledSegments * segment);
   const auto layers = static_cast<size_t>(std::accumulate(depths.begin(), depths.end(), int64_t{0}));
   variant.recompute = {std::vector<RecomputePoint>(layers, RecomputePoint::block), segment};
-  return programs.model(variant, depths, pairs ? Samples::pairs : Samples::segments, chunks);
+  return programs.model(variant, depths, samples, chunks);
 }
 
 int64_t DepthModel::transient(Space space, const More& alive, size_t chunk) const {

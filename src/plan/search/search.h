@@ -232,8 +232,9 @@ class Search {
   bool may_be_between_few(const Spot& less, const Limits& limits);
   void add_parts(size_t capacity, const OffloadChoice& choice, const Base& base, Least& least);
   [[nodiscard]] bool exceeds(const Least& least, const Limits& limits) const;
-  [[nodiscard]] std::vector<Split> splits_of(size_t frame) const;
   [[nodiscard]] OffloadChoice choice_with(size_t frame, const Split& split, const PartTarget& target) const;
+  // search_splits.cc
+  [[nodiscard]] std::vector<Split> splits_of(size_t frame) const;
   [[nodiscard]] PartTarget target_in(const Split& split, int64_t moved, int64_t on_disk) const;
   // The fewest and the most layers whose part moves.
   [[nodiscard]] std::pair<int64_t, int64_t> range_of(const Split& split) const;
@@ -248,6 +249,8 @@ class Search {
   std::vector<Spot> choices_worth(const Spot& spot);
   void each_of_split(size_t frame, const Split& split, Limits& limits, const Visit& visit);
   void each_count(Spot spot, Limits& limits, const Visit& visit);
+  void each_target_in(const Split& split, const std::function<void(const PartTarget&)>& visit) const;
+  // search_offload.cc
   bool gains_by_prefetch(const Spot& spot);
   // Frames of a capacity and splits of them, to be looked at, the most promising first.
   struct Entry {
@@ -256,7 +259,6 @@ class Search {
     Least least{};
   };
   std::vector<Entry> entries_of(size_t capacity, const Limits& limits);
-  void each_target_in(const Split& split, const std::function<void(const PartTarget&)>& visit) const;
 
   [[nodiscard]] bool exceeds(const DepthModel::Floor& least, const Limits& limits) const;
   [[nodiscard]] int64_t counted(const Least& least, const Limits& limits) const;

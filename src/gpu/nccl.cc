@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kVariable = "PLIMSOLL_NCCL";
+constexpr const char* kNcclVariable = "PLIMSOLL_NCCL";
 constexpr int kOldest = 21800;  // asked for with its configuration
 constexpr const char* kWhatToDo =
     "\n  NCCL_DEBUG=WARN in the environment says more; memory.exchange: staged (--set memory.exchange=staged) does "
@@ -26,10 +26,10 @@ std::string version_text(int version) {
   return formatted("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-SoughtLibrary sought() { return {.variable = kVariable, .names = {"libnccl.so.2"}, .packages = {"nccl"}}; }
+SoughtLibrary sought_nccl() { return {.variable = kNcclVariable, .names = {"libnccl.so.2"}, .packages = {"nccl"}}; }
 
 // The functions of an opened library; in `missing` the first that it lacks.
-nccl::Calls find_calls(void* opened, std::string& missing) {
+nccl::Calls find_nccl_calls(void* opened, std::string& missing) {
   nccl::Calls calls;
   const auto find = [&](auto& function, const char* name) {
     if (!find_function(opened, name, function) && missing.empty()) missing = name;
@@ -49,12 +49,12 @@ nccl::Calls find_calls(void* opened, std::string& missing) {
 }
 
 // One file; nullptr, with the reason.
-std::shared_ptr<const NcclLibrary> open_file(const fs::path& file, std::string& reason) {
+std::shared_ptr<const NcclLibrary> open_nccl_file(const fs::path& file, std::string& reason) {
   void* const opened = open_library(file.string(), reason);
   if (opened == nullptr) return nullptr;
   std::string missing;
   auto library = std::make_shared<NcclLibrary>();
-  library->calls = find_calls(opened, missing);
+  library->calls = find_nccl_calls(opened, missing);
   library->file = file;
   if (library->calls.version == nullptr || library->calls.version(&library->version) != nccl::kSuccess) {
     reason = formatted("{}: does not tell its version", file.string());
@@ -80,11 +80,11 @@ const char* const kInstallNccl =
 
 std::string NcclLibrary::name() const { return "NCCL " + version_text(version); }
 
-std::vector<fs::path> nccl_places(const ReadVariable& variable) { return library_places(sought(), variable); }
+std::vector<fs::path> nccl_places(const ReadVariable& variable) { return library_places(sought_nccl(), variable); }
 
 OpenedNccl open_nccl(const ReadVariable& variable) {
   OpenedNccl opened;
-  opened.library = open_first(sought(), variable, open_file, opened.reason);
+  opened.library = open_first(sought_nccl(), variable, open_nccl_file, opened.reason);
   return opened;
 }
 

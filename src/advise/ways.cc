@@ -73,7 +73,7 @@ class WayFinder {
                                  }).value_or(false);
   }
 
-  // With nearly the smallest host that machines have and that is enough: what is measured of one serves all.
+  // With the smallest host that machines have and that is enough: what is measured of one serves all.
   void add_with_larger_host(int64_t host_bytes) {
     std::vector<int64_t> sizes;
     for (const int64_t size : kHostSizes)
@@ -121,31 +121,16 @@ class WayFinder {
  private:
   static Changes with_host(int64_t size) { return {{"memory.host", std::to_string(size) + "GiB"}}; }
 
-  // Suggests one of the sizes, in GiB and ascending: a plan in the largest shows which one is enough for
-  // sure; halved a few times.
+  // Suggests the first of the sizes, in GiB and ascending, that is enough: bounds rule out smaller ones nearly for nothing.
   void add_with_one_host_of(const std::vector<int64_t>& sizes) {
-    constexpr int kHalvings = 3;
     FittingPlans plans(of_refused(request(with_host(sizes.back()))));
-    std::map<size_t, Plan> planned;
-    size_t low = 0, high = sizes.size() - 1;
-    const auto fits = [&](size_t i) {
-      auto plan = plans.within(request(with_host(sizes[i])).target.budget);
-      if (!plan) return false;
-      high = i;
-      while (high > low && sizes[high - 1] * kGiB >= plan->host_bytes()) --high;
-      planned.emplace(i, *std::move(plan));
-      return true;
-    };
-    if (!fits(high)) return;
-    for (int halving = 0; low < high && halving < kHalvings && !out_of_patience(); ++halving) {
-      const size_t middle = low + (high - low) / 2;
-      if (!fits(middle)) low = middle + 1;
+    for (const int64_t size : sizes) {
+      if (out_of_patience()) return;
+      const auto plan = plans.within(request(with_host(size)).target.budget);
+      if (!plan) continue;
+      add(with_host(size), *plan, formatted("same result, with {} GiB of host memory", size), true);
+      return;
     }
-    // A plan for one size may be enough for a smaller one, which is then planned itself.
-    while (!planned.contains(high))
-      if (!fits(high)) return;
-    add(with_host(sizes[high]), planned.at(high),
-        formatted("same result, with {} GiB of host memory", sizes[high]), true);
   }
 
   // One search for both budgets, open and as large as is taken.

@@ -616,9 +616,8 @@ void Search::each(Limits limits, const Visit& visit) {
   known_.done.clear();
   for (size_t i = 0; i < capacities_.size(); ++i) {
     const size_t capacity = limits.smallest_first ? known_.by_size[i] : i;
-    if (limits.smallest_first && takes_no_less_than_before(i))
-      limits.bytes = std::min(limits.bytes, limits.least);
-    if (capacities_[capacity].at_least < limits.seconds)
+    const bool can_tie_at_best = limits.has_least && limits.smallest_first && takes_no_less_than_before(i);
+    if (capacities_[capacity].at_least < limits.seconds && !can_tie_at_best)
       for (const Entry& entry : entries_of(capacity, limits)) each_of_entry(entry, excluded, limits, visit);
     if (request_.progress) request_.progress(i + 1, capacities_.size());
   }
@@ -717,6 +716,30 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
   return found && within(*found, budget, request_.target.host) ? found : std::nullopt;
 }
 
+// The same with larger micro-steps, which take as little at best, and are faster then.
+void Search::add_larger_capacities(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits,
+                                   int64_t least) {
+  Limits ties = limits;
+  ties.bytes = least + 1;
+  const size_t count = spots.size();
+  for (size_t i = 0; i < count; ++i) {
+    Spot spot = spots[i].second;
+    if (spots[i].first > least) continue;
+    const bool is_level = spot.first == spot.rest && !spot.split.any();
+    const size_t from = frames_[spot.frame].capacity, place = spot.frame - capacities_[from].begin;
+    for (size_t capacity = 0; capacity < capacities_.size(); ++capacity) {
+      if (capacity == from || known_.no_less_capacity[capacity][from] == 0) continue;
+      spot.frame = capacities_[capacity].begin + place;
+      for (const Spot& choice : choices_at(spot))
+        if (!is_level || may_be_at(choice, ties))
+          offer(choice, ties, [&](const Spot& tie, Limits&) {
+            if (const int64_t bytes = taken(tie.usage, limits.budget); bytes <= least)
+              spots.emplace_back(bytes, tie);
+          });
+    }
+  }
+}
+
 // The same with transfers ahead, which are faster where they take no more than is near the least.
 void Search::add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits,
                              int64_t most) {
@@ -756,10 +779,10 @@ std::optional<Candidate> Search::least_near(const Limits& limits, const LayOut& 
     least = std::min(least, bytes);
     const auto near = static_cast<int64_t>(share * static_cast<double>(least));
     if (bytes <= near) spots.emplace_back(bytes, spot);
-    // Larger micro-steps take as little at best, and are faster then.
-    left.least = least + 1;
+    left.has_least = true;
     left.bytes = std::min(left.bytes, share > 1 ? near : near + 1);
   });
+  add_larger_capacities(spots, limits, least);
   add_prefetching(spots, limits, static_cast<int64_t>(share * static_cast<double>(least)));
   if (share == 1) std::erase_if(spots, [&](const auto& spot) { return spot.first > least; });
   std::map<std::pair<size_t, bool>, int64_t> missed;

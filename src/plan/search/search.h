@@ -120,8 +120,7 @@ class Search {
     // Frames that take at least so many are left out: of what `taken` says, or else of the variant's own in all memory.
     int64_t bytes = int64_t{1} << 62;
     bool of_ties = false;
-    int64_t least =
-        int64_t{1} << 62;  // as `bytes`, for capacities that take no less than one that was looked at
+    bool has_least = false;  // capacities that take no less than one that was looked at are left out
     [[nodiscard]] bool is_open() const { return seconds >= 1e300; }
   };
   using Key = std::tuple<size_t, RecomputePoint, RecomputePoint, int64_t, int64_t, int64_t, int64_t, int64_t>;
@@ -295,6 +294,8 @@ class Search {
   [[nodiscard]] double overrun(const Usage& usage, int64_t slack, const Limits& limits) const;
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
   std::optional<Candidate> least_near(const Limits& limits, const LayOut& lay_out, double share);
+  void add_larger_capacities(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits,
+                             int64_t least);
   void add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits, int64_t most);
   bool is_covered(size_t frame, const Limits& limits);
   [[nodiscard]] bool fits_easily(const Least& least, const Limits& limits) const;

@@ -242,6 +242,7 @@ class Search {
   Least least_of_split_at(Spot spot, size_t few, const Limits& limits);
   Least least_of_activations_split_at(Spot spot, size_t few, size_t all, const Limits& limits);
   class Mix;
+  double copied_share_of_layers(const OffloadChoice& choice);
   Usage of_split(const Spot& spot);
   [[nodiscard]] bool is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& limits);
   [[nodiscard]] std::vector<int64_t> segments_of_splits() const;
@@ -330,6 +331,7 @@ class Search {
         no_less_capacity;                            // by capacities: the first is no smaller than the second
     std::optional<std::vector<size_t>> most_moving;  // by the frame's place in its capacity
     std::vector<size_t> by_size;                     // capacities, the smallest first
+    std::optional<double> copied_share;              // copied_share_of_layers
     std::set<size_t> done;  // of the least: frames whose device bytes are those of others too
   };
   Known known_;

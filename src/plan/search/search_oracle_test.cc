@@ -233,7 +233,7 @@ std::optional<int> times_as_many() {
 
 class EveryBudget : public ::testing::TestWithParam<Case> {};
 
-// The reported smallest plan is the least of all that keep the other limits.
+// The reported smallest plan is the least of all that keep the other limits, and of those the fastest.
 void expect_smallest(Search& search, const Budget& budget, const PlanRequest& request, const Oracle& oracle,
                      const Search::LayOut& lay_out, double tolerance) {
   Budget others = budget;
@@ -252,6 +252,13 @@ void expect_smallest(Search& search, const Budget& budget, const PlanRequest& re
   ASSERT_LE(bytes(smallest), (1 + tolerance) * bytes(*least))
       << variant_words(request.workload.experiment, smallest.variant) << " instead of "
       << variant_words(request.workload.experiment, least->variant);
+  if (tolerance > 0) return;  // deep models are known by estimates
+  for (const Candidate* other : fitting) {
+    const bool takes_no_more = bytes(*other) <= bytes(smallest);
+    ASSERT_FALSE(takes_no_more && other->seconds_per_step < (1 - 1e-9) * smallest.seconds_per_step)
+        << variant_words(request.workload.experiment, smallest.variant) << ", as small and slower than "
+        << variant_words(request.workload.experiment, other->variant);
+  }
 }
 
 // Frames are left out by what none of their variants goes below.
@@ -274,6 +281,30 @@ void expect_floors_below_all(Search& search, const PlanRequest& request, const O
     moved += candidate.variant.offload.activations != Space::device ? 1 : 0;
   }
   EXPECT_EQ(moved > 0, !request.target.targets.empty());
+}
+
+// What an update copies of the embedding's states is more than of a layer's; where only some layers' states move, the embedding's stay.
+TEST(LeastMemory, of_states_in_part_has_no_copies_of_those_that_stay) {
+  const Case part{.name = "states_in_part",
+                  .layers = 8,
+                  .effective = 1,
+                  .targets = {Space::host, Space::disk},
+                  .own_memory = true,
+                  .disk = 0.3,
+                  .in_part = true,
+                  .recompute = RecomputePoint::block};
+  PlanRequest request = request_for(part);
+  PlanRequest stated = request;
+  stated.choices.targets = OffloadTargets{};
+  (*stated.choices.targets)[static_cast<size_t>(Part::states)] = {5, 1};
+  const Candidate in_part = make_plan(stated).smallest;
+  // A device as if without room; host and disk have room for that and less than a layer more.
+  constexpr int64_t kOfLayer = 700000, kLittle = 100000;
+  Budget& budget = request.target.budget;
+  budget.device_bytes = in_part.arena_bytes / 2;
+  budget.host_bytes = request.target.host.total() + in_part.host_bytes + kOfLayer;
+  budget.disk_bytes = in_part.disk_bytes + kLittle;
+  EXPECT_LE(make_plan(request).smallest.arena_bytes, in_part.arena_bytes);
 }
 
 TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {

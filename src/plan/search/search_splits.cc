@@ -257,6 +257,23 @@ Space last_space(const PartTarget& target) {
   return target.on_host > 0 ? Space::host : Space::disk;
 }
 
+// What an update copies at a time of a layer, as a share of the most that it copies of anything.
+double Search::copied_share_of_layers(const OffloadChoice& choice) {
+  if (known_.copied_share) return *known_.copied_share;
+  int64_t outside = 0, of_layers = 0;
+  const Graph forward = build_forward(request_.workload.experiment, {});
+  for (const Tensor& tensor : forward.tensors()) {
+    const int64_t elements = tensor.shape.elements();
+    const bool moves = elements * size_of(DType::f32) >= choice.smallest_bytes;
+    if (tensor.role != Role::trainable_weight || !moves) continue;
+    int64_t& most = tensor.block == kNoBlock ? outside : of_layers;
+    most = std::max(most, std::min(elements, choice.slice_elements));
+  }
+  const bool has_more_outside = of_layers > 0 && outside > of_layers;
+  const double share = static_cast<double>(of_layers) / static_cast<double>(std::max<int64_t>(outside, 1));
+  return known_.copied_share.emplace(has_more_outside ? share : 1.0);
+}
+
 // The usage of a deep model whose part is in several places, by variants that have it in one of them.
 class Search::Mix {
  public:
@@ -278,6 +295,9 @@ class Search::Mix {
       costs_ =
           &search.costs_of(frame.capacity, search.updates_in_backward(frame.capacity, frame.variant.offload));
     outside_ = costs_ == nullptr ? 0 : costs_->outside(part_, last_);
+    const OffloadChoice& choice = frame.variant.offload;
+    if (spot.split.device && costs_ != nullptr && !choice.states.any() && !choice.gradients.any())
+      copied_share_ = search.copied_share_of_layers(choice);
   }
 
   [[nodiscard]] const Usage& end(Space space) const { return *ends_[index(space)]; }
@@ -304,7 +324,8 @@ class Search::Mix {
       programs += shares[i] * static_cast<double>(end.program_bytes);
       traffic += shares[i] * static_cast<double>(end.disk_traffic);
       for (size_t space = 0; space < transient.size(); ++space) {
-        const auto bytes = static_cast<double>(end.bytes[space] - end.persistent[space]);
+        auto bytes = static_cast<double>(end.bytes[space] - end.persistent[space]);
+        if (space == index(Space::device) && last_space(target) == Space::device) bytes *= copied_share_;
         transient[space] =
             costs_ == nullptr ? transient[space] + shares[i] * bytes : std::max(transient[space], bytes);
       }
@@ -347,6 +368,7 @@ class Search::Mix {
   std::array<std::optional<Usage>, 3> ends_;
   const OffloadCosts* costs_ = nullptr;  // none of activations
   double outside_ = 0;                   // share of what is of no layer
+  double copied_share_ = 1;              // of copies, where what is of no layer stays
 };
 
 Usage Search::of_split(const Spot& spot) { return Mix(*this, spot).at(spot.target); }

@@ -1040,6 +1040,23 @@ TEST(Search, ties_are_decided_by_a_variants_own_memory) {
       }
 }
 
+// Where an evaluation takes more than a micro-step, larger micro-steps take no more, and are faster.
+TEST(Search, the_least_memory_is_in_larger_micro_steps_where_they_take_no_more) {
+  for (const int64_t layers : {3, 12}) {
+    PlanRequest request = request_for(layers, false);
+    request.choices.eval_micro_batch = 32;
+    const Candidate least = make_plan(request).smallest;
+    EXPECT_GT(least.variant.micro_batch, 1) << layers << " layers";
+    for (const int64_t micro : {1, 2, 4}) {
+      request.choices.micro_batch = micro;
+      const Candidate other = make_plan(request).smallest;
+      EXPECT_EQ(other.arena_bytes, least.arena_bytes) << layers << " layers, micro-batch " << micro;
+      EXPECT_GE(other.seconds_per_step, 0.999 * least.seconds_per_step)
+          << layers << " layers, micro-batch " << micro;
+    }
+  }
+}
+
 // Layers whose parts move to a disk of that rate, each of them whole.
 PlanRequest request_with_disk(int64_t layers, double rate) {
   PlanRequest request = request_for(layers, true);

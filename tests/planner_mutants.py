@@ -59,7 +59,7 @@ MUTANTS = {
     "all layers of a split move": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", SPLITS, "    return device + freed - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "    return count < 0 && device + freed < 0;"),
     "all layers of a split move, at each point": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", SPLITS, "      return device - costs.of_first(split.part, target, count).freed <= *limits.budget.device_bytes;", "      return count < 0 && device < 0;"),
     "all layers of a split of activations move": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}:{DEEP_ORACLE}", SPLITS, "  const double share = std::min(1.0, (stays - most) / (stays - moves));", "  const double share = 1 + 0 * most;"),
-    "what a split has on disk, on the host": (f"{TARGETS_ORACLE}:{DEEP_TARGETS}", SPLITS, "  if (split.disk) least.host = std::min(least.host, of_few.host);", "  if (split.disk) least.host = std::max(least.host, of_few.host);"),
+    "what a split has on disk, on the host": ("PartsInPart.*", SPLITS, "  if (split.disk) least.host = std::min(least.host, of_few.host);", "  if (split.disk) least.host = std::max(least.host, of_few.host);"),
     "blocks of segments that are not counted": (DEPTHS, NEEDS, "      amount.base += of_block * static_cast<Amount>(more);", "      amount.base += of_block * static_cast<Amount>(more - 1);"),
     "splits too large with the most rows of logits": (f"{GETS}homes_of_full", SPLITS, "small.chunk = frames_[frame].chunks.size() - 1;", "small.chunk = 0;"),
     "a part's bytes on the wrong offload target": (f"{ORACLE}:{TARGETS_ORACLE}", OFFLOAD, "(target == Space::disk ? least.disk : least.host) += amount.taken;", "(target == Space::host ? least.disk : least.host) += amount.taken;"),

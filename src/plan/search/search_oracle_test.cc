@@ -307,6 +307,31 @@ TEST(LeastMemory, of_states_in_part_has_no_copies_of_those_that_stay) {
   EXPECT_LE(make_plan(request).smallest.arena_bytes, in_part.arena_bytes);
 }
 
+// With activations on the host, states beside them have less of it than where activations stay: more of their layers are on disk.
+TEST(PartsInPart, are_found_where_activations_take_their_host) {
+  const Case part{.name = "states_beside_activations",
+                  .layers = 4,
+                  .effective = 1,
+                  .targets = {Space::host, Space::disk},
+                  .own_memory = true,
+                  .disk = 0.3,
+                  .in_part = true,
+                  .recompute = RecomputePoint::none};
+  for (const int64_t on_disk : {1, 3}) {
+    PlanRequest request = request_for(part);
+    PlanRequest stated = request;
+    stated.choices.targets = OffloadTargets{};
+    (*stated.choices.targets)[static_cast<size_t>(Part::states)] = {on_disk, PartTarget::kEveryBlock};
+    (*stated.choices.targets)[static_cast<size_t>(Part::activations)] = Space::host;
+    const Candidate one = candidate_of(make_plan(stated));
+    Budget& budget = request.target.budget;
+    budget.device_bytes = one.arena_bytes;
+    budget.host_bytes = request.target.host.total() + one.host_bytes;
+    budget.disk_bytes = one.disk_bytes;
+    EXPECT_TRUE(make_plan(request).fits()) << on_disk << " layers on disk";
+  }
+}
+
 TEST_P(EveryBudget, gets_the_best_variant_that_there_is) {
 #ifdef __SANITIZE_ADDRESS__
   if (GetParam().layers >= 5 || GetParam().effort == Effort::large)

@@ -16,7 +16,7 @@ import tempfile
 import gpu_mutants
 
 SEARCH, OFFLOAD, SPACE = "src/plan/search/search.cc", "src/plan/search/search_offload.cc", "src/plan/search/search_space.cc"
-SPLITS = "src/plan/search/search_splits.cc"
+SPLITS, LEAST = "src/plan/search/search_splits.cc", "src/plan/search/search_least.cc"
 DEPTH, NEEDS, COSTS = "src/plan/search/depth_model.cc", "src/plan/program/program_needs.cc", "src/plan/search/offload_costs.cc"
 TIME, SHARES = "src/plan/program/time_model.cc", "src/plan/program/block_shares.cc"
 # Tests: of the oracle those cases that say most (deep ones of several homes are asked where nothing else knows, for they take minutes); of
@@ -68,7 +68,7 @@ MUTANTS = {
     # What is looked at, and what is taken.
     "no place between the ends of a line": (f"{ORACLE}:{DEEP_ORACLE}", SEARCH, "  for (const int64_t place : places) offer(at(place), limits, visit);\n}\n\n// Recomputation", "  for (const int64_t place : places)\n    if (place == end) offer(at(place), limits, visit);\n}\n\n// Recomputation"),
     "the most layers of a split in place of the fewest": (f"{TARGETS_ORACLE}:{DEEP_ORACLE}", SPLITS, "  if (is_out(low)) return;\n  spot.target = place(low);", "  if (is_out(low)) return;\n  spot.target = place(most);"),
-    "the least memory in the smallest micro-steps alone": ("Search.the_least_memory_is*", SEARCH, "  add_larger_capacities(spots, limits, least);\n", ""),
+    "the least memory in the smallest micro-steps alone": ("Search.the_least_memory_is*", LEAST, "  add_larger_capacities(spots, limits, least);\n", ""),
     "copies of a split as of what is outside of the layers": ("LeastMemory.*", SPLITS, "bytes *= copied_share_;", "bytes *= 1;"),
     "no second layer of prefetch": ("Search.starts_transfers_two*recomputed*", OFFLOAD, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
     "the first that fits is the fastest": (f"{ORACLE}:{SEARCHES}", SEARCH, "    left.seconds = worth * best->usage.seconds;", "    left.seconds = 0.5 * worth * best->usage.seconds;"),

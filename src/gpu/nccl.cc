@@ -26,7 +26,9 @@ std::string version_text(int version) {
   return formatted("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-SoughtLibrary sought_nccl() { return {.variable = kNcclVariable, .names = {"libnccl.so.2"}, .packages = {"nccl"}}; }
+SoughtLibrary sought_nccl() {
+  return {.variable = kNcclVariable, .names = {"libnccl.so.2"}, .packages = {"nccl"}};
+}
 
 // The functions of an opened library; in `missing` the first that it lacks.
 nccl::Calls find_nccl_calls(void* opened, std::string& missing) {
@@ -80,7 +82,9 @@ const char* const kInstallNccl =
 
 std::string NcclLibrary::name() const { return "NCCL " + version_text(version); }
 
-std::vector<fs::path> nccl_places(const ReadVariable& variable) { return library_places(sought_nccl(), variable); }
+std::vector<fs::path> nccl_places(const ReadVariable& variable) {
+  return library_places(sought_nccl(), variable);
+}
 
 OpenedNccl open_nccl(const ReadVariable& variable) {
   OpenedNccl opened;

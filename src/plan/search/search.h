@@ -4,14 +4,15 @@
 // A frame is a micro-batch, a place for each part and how far ahead transfers start. Within a frame lie lines:
 // the first k layers at one point of recomputation, the rest at the point before it; and points: all layers at
 // one, or in segments. At a point one of the parts may also have several offload targets, the first layers' one and the
-// rest's another (docs/decisions/29-offload-targets.md). Bytes and seconds are convex along a line of a deep model (depth_model.h), so that what keeps the
-// limits is an interval, found by bisection; shallow models are measured one by one. Frames are left out only
-// for bounds: what they take without recomputation, in seconds, and with all of it, in bytes; first by sums of
-// what each part moves (home_costs.h), then measured. Nothing in the
-// space depends on a limit, so a larger budget never leads to a slower variant.
+// rest's another (docs/decisions/29-offload-targets.md). Bytes and seconds are convex along a line of a deep model
+// (depth_model.h), so that what keeps the limits is an interval, found by bisection; shallow models are measured one by
+// one. Frames are left out only for bounds: what they take without recomputation, in seconds, and with all of it, in
+// bytes; first by sums of what each part moves (offload_costs.h), then measured. Nothing in the space depends on a limit,
+// so a larger budget never leads to a slower variant.
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -127,6 +128,15 @@ class Search {
   // May lower the seconds and bytes of the limits.
   using Visit = std::function<void(const Spot&, Limits&)>;
 
+  static constexpr int64_t kOpenBytes = std::numeric_limits<int64_t>::max();
+  static constexpr double kOpen = 1e300;  // seconds
+  // Ops of the programs of full depth that one question lays out where layouts miss their bounds, a dozen of 80 layers.
+  static constexpr int64_t kMostLaidOut = 150'000;
+  // Returns whether `most` moves of every part what `some` moves of it.
+  static bool moves_all_of(const OffloadChoice& most, const OffloadChoice& some);
+  // Returns whether `some` moves of every part no more than `most` does, and nothing to disk where that moves nothing there.
+  static bool moves_no_more(const OffloadChoice& some, const OffloadChoice& most);
+  static int64_t process_bytes(const Usage& usage);
   [[nodiscard]] Capacity capacity_of(const MicroCapacity& capacity);
   [[nodiscard]] OffloadTargets in_first_target(OffloadTargets targets) const;
   void add_frames(Capacity& capacity);
@@ -293,6 +303,7 @@ class Search {
     return overrun(spot.usage, slack(spot), limits);
   }
   [[nodiscard]] double overrun(const Usage& usage, int64_t slack, const Limits& limits) const;
+  // search_least.cc
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
   std::optional<Candidate> least_near(const Limits& limits, const LayOut& lay_out, double share);
   void add_larger_capacities(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits,

@@ -11,7 +11,7 @@
 namespace plimsoll {
 namespace {
 
-// How often a question tries with room for the largest miss after kMostLaidOut.
+// Tries of a question with room for the largest miss, after kMostLaidOut.
 constexpr int kLastLayouts = 4;
 // Layouts that were fast by estimate alone, until the best of them is taken.
 constexpr int kMostLate = 4;

@@ -283,7 +283,7 @@ void expect_floors_below_all(Search& search, const PlanRequest& request, const O
   EXPECT_EQ(moved > 0, !request.target.targets.empty());
 }
 
-// What an update copies of the embedding's states is more than of a layer's; where only some layers' states move, the embedding's stay.
+// An update copies more of the embedding's states than of a layer's; where only some layers' states move, the embedding's stay.
 TEST(LeastMemory, of_states_in_part_has_no_copies_of_those_that_stay) {
   const Case part{.name = "states_in_part",
                   .layers = 8,
@@ -307,9 +307,9 @@ TEST(LeastMemory, of_states_in_part_has_no_copies_of_those_that_stay) {
   EXPECT_LE(make_plan(request).smallest.arena_bytes, in_part.arena_bytes);
 }
 
-// With activations on the host, states beside them have less of it than where activations stay: more of their layers are on disk.
+// With activations on the host, states have less of it than where activations stay: more of their layers are on disk.
 TEST(PartsInPart, are_found_where_activations_take_their_host) {
-  const Case part{.name = "states_beside_activations",
+  const Case part{.name = "states_with_activations",
                   .layers = 4,
                   .effective = 1,
                   .targets = {Space::host, Space::disk},

@@ -257,7 +257,7 @@ Space last_space(const PartTarget& target) {
   return target.on_host > 0 ? Space::host : Space::disk;
 }
 
-// What an update copies at a time of a layer, as a share of the most that it copies of anything.
+// The most that an update copies at a time of a layer, as a share of the most that it copies of anything.
 double Search::copied_share_of_layers(const OffloadChoice& choice) {
   if (known_.copied_share) return *known_.copied_share;
   int64_t outside = 0, of_layers = 0;

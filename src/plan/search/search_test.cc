@@ -1040,7 +1040,7 @@ TEST(Search, ties_are_decided_by_a_variants_own_memory) {
       }
 }
 
-// Where an evaluation takes more than a micro-step, larger micro-steps take no more, and are faster.
+// Larger micro-steps take no more where an evaluation takes more than they do, and are faster.
 TEST(Search, the_least_memory_is_in_larger_micro_steps_where_they_take_no_more) {
   for (const int64_t layers : {3, 12}) {
     PlanRequest request = request_for(layers, false);

@@ -99,10 +99,11 @@ std::optional<Recipe> with_means(Recipe recipe, const std::string& means) {
 namespace {
 
 // In a group with little room, weighing variants may take more than there is.
-Plan plan_in_group(const PlanRequest& request) {
+template <class Plan>
+Plan plan_in_group(const PlanRequest& request, Plan (*plan)(const PlanRequest&)) {
   const GrowthWithinCgroups room;
   try {
-    return make_plan(request);
+    return plan(request);
   } catch (const std::bad_alloc&) {
     if (!room.bytes()) throw;
     throw DoesNotFitError(
@@ -129,7 +130,7 @@ AllowedPlan lossless_plan(const Recipe& recipe, const PlannedMachine& machine,
 
 AllowedPlan plan_lossless(const Resolved& resolved, const PlannedMachine& machine, const DataSetup* data) {
   return lossless_plan(resolved.recipe, machine, [&](const Recipe& changed, std::vector<std::string>) {
-    return plan_in_group(plan_request(resolve_as(resolved, changed), machine, data));
+    return plan_in_group<Plan>(plan_request(resolve_as(resolved, changed), machine, data), make_plan);
   });
 }
 
@@ -137,21 +138,29 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
                          const LayoutOptions& layout, bool names_knee,
                          const std::function<void(size_t, size_t)>& progress) {
   const Recipe& recipe = resolved.recipe;
-  const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
+  const auto request_for = [&](const Recipe& changed, std::vector<std::string> lossy) {
     PlanRequest request = plan_request(resolve_as(resolved, changed), machine, data);
     request.target.layout.reuse = layout.reuse;
     request.names_knee = names_knee;
     request.progress = progress;
     request.lossy = std::move(lossy);
-    return plan_in_group(request);
+    return request;
   };
-  AllowedPlan lossless = lossless_plan(recipe, machine, planned);
-  if (lossless.plan.fits()) return lossless;
-  auto lossy = fitting_lossy(recipe, [&](const Recipe& changed, std::vector<std::string> means) {
-    Plan plan = planned(changed, std::move(means));
-    return plan.fits() ? std::optional(std::move(plan)) : std::nullopt;
-  });
-  return lossy ? *std::move(lossy) : std::move(lossless);
+  const auto planned = [&](const Recipe& changed, std::vector<std::string> lossy) {
+    return plan_in_group<Plan>(request_for(changed, std::move(lossy)), make_plan);
+  };
+  const auto fitting = [&](const Recipe& changed, std::vector<std::string> lossy) {
+    return plan_in_group<std::optional<Plan>>(request_for(changed, std::move(lossy)), plan_where_it_fits);
+  };
+  // The least memory without loss is looked for where nothing else is to be planned, or nothing fits.
+  const bool is_asked_first = !recipe.memory.allow.empty() && dividing_more(recipe, machine).empty();
+  if (is_asked_first)
+    if (auto plan = fitting(recipe, {})) return {recipe, *std::move(plan)};
+  std::optional<AllowedPlan> lossless;
+  if (!is_asked_first) lossless = lossless_plan(recipe, machine, planned);
+  if (lossless && lossless->plan.fits()) return *std::move(lossless);
+  if (auto lossy = fitting_lossy(recipe, fitting)) return *std::move(lossy);
+  return lossless ? *std::move(lossless) : AllowedPlan{recipe, planned(recipe, {})};
 }
 
 std::optional<Plan> fitting_allowed(const Resolved& resolved, const PlannedMachine& machine,

@@ -459,13 +459,18 @@ Plan finish(Plan plan) {
   return plan;
 }
 
+// Whether a plan is wanted where nothing fits: the least memory, that the refusal is of.
+enum class Wanted : uint8_t { always, where_it_fits };
+
 // The best variant of one alternative.
-Plan search_plan(const PlanRequest& request, int64_t most_ops) {
+std::optional<Plan> search_plan(const PlanRequest& request, int64_t most_ops,
+                                Wanted wanted = Wanted::always) {
   Search search(request, most_ops);
   Layouts layouts(request);
   const auto lay_out = [&](const Candidate& candidate) { return layouts.of(candidate); };
   const auto chosen =
       choose(search, request, [&](const Candidate& candidate) { return layouts.of_choice(candidate); });
+  if (!chosen && wanted == Wanted::where_it_fits) return std::nullopt;
   std::optional<Plan> plan;
   if (chosen) plan = layouts.take(*chosen);
   const auto knee =
@@ -488,7 +493,7 @@ PlanRequest settled(const PlanRequest& given, int64_t most_ops) {
   if (request.choices.preset == Preset::b && !request.choices.micro_batch) {
     PlanRequest least = given;
     least.choices.preset = Preset::a;
-    const Variant best = search_plan(least, most_ops).variant;
+    const Variant best = search_plan(least, most_ops)->variant;
     request.choices.micro_batch = ceil_div(best.micro_batch, 2);
     if (best.micro_tokens > 0)
       request.choices.micro_tokens =
@@ -590,13 +595,14 @@ void refuse_stated_disk(const Plan& plan) {
                 format_bytes(*plan.request.target.budget.disk_bytes), remedy, plan.disk_bytes()));
 }
 
-Plan plan_alternative(const Alternative& alternative, int64_t most_ops) {
+std::optional<Plan> plan_alternative(const Alternative& alternative, int64_t most_ops, Wanted wanted) {
   const PlanRequest& request = alternative.request;
   if (alternative.variant) return finish(lay_out_plan(request, *alternative.variant));
-  Plan plan = search_plan(settled(request, most_ops), most_ops);
-  std::shared_ptr<KnownModels> measured = std::move(plan.request.measured);
-  plan.request = request;
-  plan.request.measured = std::move(measured);
+  std::optional<Plan> plan = search_plan(settled(request, most_ops), most_ops, wanted);
+  if (!plan) return plan;
+  std::shared_ptr<KnownModels> measured = std::move(plan->request.measured);
+  plan->request = request;
+  plan->request.measured = std::move(measured);
   return plan;
 }
 
@@ -607,19 +613,28 @@ bool is_better(const Plan& plan, const Plan& best, bool is_last_resort) {
   return !best.fits() || plan.run_seconds() < best.run_seconds();
 }
 
+std::optional<Plan> best_plan(const PlanRequest& request, int64_t most_ops, Wanted wanted) {
+  std::optional<Plan> best;
+  for (const Alternative& alternative : alternatives(request)) {
+    if (best && best->fits() && alternative.is_last_resort) break;
+    std::optional<Plan> plan = plan_alternative(alternative, most_ops, wanted);
+    if (plan && (!best || is_better(*plan, *best, alternative.is_last_resort))) best = std::move(plan);
+  }
+  if (best) refuse_stated_disk(*best);
+  return best;
+}
+
 }  // namespace
 
 Plan make_plan(const PlanRequest& request) { return make_plan(request, kMostOps); }
 
 Plan make_plan(const PlanRequest& request, int64_t most_ops) {
-  std::optional<Plan> best;
-  for (const Alternative& alternative : alternatives(request)) {
-    if (best && best->fits() && alternative.is_last_resort) break;
-    Plan plan = plan_alternative(alternative, most_ops);
-    if (!best || is_better(plan, *best, alternative.is_last_resort)) best = std::move(plan);
-  }
-  refuse_stated_disk(*best);
-  return std::move(*best);
+  return *best_plan(request, most_ops, Wanted::always);
+}
+
+std::optional<Plan> plan_where_it_fits(const PlanRequest& request) {
+  auto plan = best_plan(request, kMostOps, Wanted::where_it_fits);
+  return plan && plan->fits() ? std::move(plan) : std::nullopt;
 }
 
 struct FittingPlans::State {

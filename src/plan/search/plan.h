@@ -326,6 +326,8 @@ int64_t memory_bytes(const PlanRequest& request, const Candidate& candidate);
 // the smallest one, whose fits() is false. Of other uses the most rows at a
 // time that fit, or the fewest. The layout is validated.
 Plan make_plan(const PlanRequest& request);
+// The same where it fits; else nothing, and no least memory is looked for.
+std::optional<Plan> plan_where_it_fits(const PlanRequest& request);
 
 // That variant of the request, laid out and validated, whether it fits or not.
 Plan plan_variant(const PlanRequest& request, const Variant& variant);

@@ -179,6 +179,19 @@ class ChatTest(unittest.TestCase):
         (self.model / "chat_template.jinja").write_text(OWN.replace("m.content", "(m.content or m.tool_calls | tojson)"))
         self.train([{"messages": calls}], name="printed")
 
+    def test_an_answer_that_calls_a_tool_is_compared_as_the_template_prints_the_call(self):
+        prints = "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{{ eos_token }}{% endfor %}"
+        (self.model / "chat_template.jinja").write_text(prints + "{% if add_generation_prompt %}<assistant>{% endif %}")
+        call = [{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]
+        rows = [{"messages": [TALK[0], {"role": "assistant", "content": content, "tool_calls": call}]} for content in (None, "Wait.")]
+        self.train(rows)
+        data, answers = self.folder / "train.jsonl", self.folder / "answers.jsonl"
+        for command in (("eval", self.folder / "run", "--data", data, "--generate"), ("generate", self.folder / "run", "--data", data)):
+            done = run(*command, "--max-new-tokens", 1, "--out", answers)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            printed = '{"name": "f", "arguments": {"a": 1}}'
+            self.assertEqual([json.loads(line)["expected"] for line in answers.read_text().splitlines()], [printed, "Wait." + printed])
+
     def asked(self, name, row, *words):
         rows = self.folder / "asked.jsonl"
         rows.write_text(json.dumps(row) + "\n")

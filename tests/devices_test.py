@@ -85,6 +85,12 @@ class Listed(DevicesTest):
         self.assertEqual(first["processes"], [{"pid": os.getpid(), "bytes": 100 * MIB}, {"pid": 1, "bytes": None}])
         self.assertTrue(second["mig"])
 
+    def test_a_build_without_cuda_says_so_where_a_card_is(self):
+        root = json.loads(self.devices("--json"))
+        told = "this program was built without CUDA"
+        self.assertEqual(told in self.devices(PLIMSOLL_EMULATED_CARDS="0"), not root["built_with_cuda"])
+        self.assertNotIn(told, self.devices(PLIMSOLL_NVML="libno-such-library.so.1"))
+
     def test_without_a_driver_it_says_what_is_missing_and_names_the_cpu(self):
         text = self.devices(PLIMSOLL_NVML="libno-such-library.so.1")
         self.assertIn("no GPU: there is no NVIDIA driver", text)

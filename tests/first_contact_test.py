@@ -31,14 +31,14 @@ def write_rows(path, rows):
     return path
 
 
-def on_terminal(columns, *words, stream="stderr", **options):
+def on_terminal(columns, *words, stream="stderr", term="xterm", **options):
     """What a terminal of so many columns and 24 rows shows of standard error, or of output, and the exit code."""
     parent, child = pty.openpty()
     fcntl.ioctl(parent, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     streams = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, stream: child}
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     running = subprocess.Popen([str(PLIMSOLL), *map(str, words)], **streams,
-                               env={**environment, "TERM": "xterm"}, **options)
+                               env={**environment, "TERM": term}, **options)
     os.close(child)
     shown = b""
     while select.select([parent], [], [], 120)[0]:
@@ -496,15 +496,20 @@ class Reports(CommandTest):
 class Terminals(CommandTest):
     needs_run = False
 
-    def train(self, columns, steps):
+    def train(self, columns, steps, term="xterm"):
         recipe = self.folder / "recipe.json"
         recipe.write_text(json.dumps({
             "model": str(ROOT / "demo/model"), "init": "random", "method": {"type": "full"}, "precision": "fp32",
             "data": {"train": str(ROOT / FACTS), "max_length": 48}, "batch": {"effective": 4},
             "schedule": {"max_steps": steps}, "output": str(self.folder / "run")}))
-        shown, code = on_terminal(columns, "train", recipe)
+        shown, code = on_terminal(columns, "train", recipe, term=term)
         self.assertEqual(code, 0, shown)
         return shown
+
+    def test_lines_of_a_terminal_without_cursor_movement_fit_it(self):
+        lines = self.train(60, 3, term="dumb").replace("\r\n", "\n").split("\n")
+        self.assertTrue(any(line.startswith("train   3/3  loss ") for line in lines), lines)
+        self.assertEqual([line for line in lines if line.startswith("train ") and len(line) > 60], [])
 
     def test_the_history_of_the_loss_stays_and_the_first_eta_is_no_zero(self):
         shown = self.train(110, 20)
@@ -818,12 +823,73 @@ class CachedNames(CommandTest):
 
     def test_an_absent_one_is_answered_with_a_small_download(self):
         environment = self.cache()
-        for name, whole in (("Qwen/Qwen9-7B", "Qwen/Qwen9-7B"), ("Qwen9-1.5B", "Qwen/Qwen9-1.5B"), ("gpt2", "openai-community/gpt2")):
+        for name, whole in (("Qwen/Qwen9-7B", "Qwen/Qwen9-7B"), ("Qwen9-1.5B", "Qwen/Qwen9-1.5B")):
             text = output("plan", name, "--gpu", "RTX 3060", env=environment, code=2)
             self.assertIn(f"\n  plimsoll fetch {whole} --config-only\n", text)
             self.assertTrue(text.rstrip().endswith(f"\n  plimsoll fetch {whole}"), text)
             self.assertNotIn("--set", text)
         self.assertIn("no such folder in runs", output("generate", "runs/nothing", "--prompt", "x", env=environment, code=2, cwd=self.runs()))
+
+    def test_a_name_of_a_family_that_is_not_trained_is_refused_and_no_download_is_advised(self):
+        environment = self.cache()
+        recipe = self.folder / "r.yaml"
+        for name in ("gpt2", "openai-community/gpt2", "facebook/opt-1.3b", "EleutherAI/pythia-160m", "Mamba-130m"):
+            recipe.write_text(f"model: {name}\ndata: {{train: x.jsonl}}\noutput: o\n")
+            for command in (("fit", name), ("plan", name), ("plan", recipe), ("inspect", name) if "/" in name else ("fit", name)):
+                text = output(*command, env=environment, code=2)
+                self.assertIn("is not supported", text)
+                self.assertNotIn("plimsoll fetch", text)
+        for name in ("missing.gguf", "m/model.safetensors"):
+            self.assertNotIn("fetch", output("plan", name, env=environment, code=2))
+
+    def test_what_is_wrong_with_an_argument_of_init_is_said_of_that(self):
+        rows = write_rows(self.folder / "x.jsonl", [{"prompt": "a", "response": "b"}])
+        text = output("init", "Qwen/Qwen9-7B", rows, env=self.cache(), code=2)
+        self.assertTrue(text.startswith("error: model: there is no 'Qwen/Qwen9-7B'"), text)
+        broken = self.folder / "x\ny.jsonl"
+        rows.rename(broken)
+        text = output("init", ROOT / "demo/model", broken, code=2)
+        self.assertTrue(text.startswith("error: data.train: expected a path"), text)
+        empty = write_rows(self.folder / "empty.jsonl", [{"prompt": "", "response": ""}] * 3)
+        text = output("init", ROOT / "demo/model", empty, code=2)
+        self.assertIn("no row has a token to learn. All labels are -100, or targets are empty.", text)
+        talk = write_rows(self.folder / "talk.jsonl", [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}])
+        text = output("init", ROOT / "demo/model", talk, "--out", self.folder / "r.yaml", code=2)
+        self.assertIn("--set data.template=chatml", text)
+        output("init", ROOT / "demo/model", talk, "--out", self.folder / "r.yaml", "--set", "data.template=chatml")
+        (self.folder / "many/deep").mkdir(parents=True)
+        talk.rename(self.folder / "many/deep/x.jsonl")
+        text = output("init", ROOT / "demo/model", self.folder / "many", code=2)
+        self.assertIn(f"no data file of its own, and {self.folder}/many/deep has some: name that", text)
+        self.assertIn("no such folder", output("report", self.folder / "nothing", code=2))
+
+    def test_a_run_s_folder_in_the_place_of_its_recipe_is_named_with_the_command_that_continues_it(self):
+        recipe = small_models.tiny_recipe(self.folder, small_models.LLAMA, "run")
+        output("train", recipe, "--no-probe", "--set", "schedule.max_steps=1")
+        told = output("train", self.folder / "run", "--resume", "--no-probe", code=2)
+        command = f"plimsoll train {self.folder}/run/recipe.yaml --resume"
+        self.assertIn(f"is the folder of a run, whose recipe is in it: {command} continues it", told)
+        output(*command.split()[1:], "--no-probe")
+
+    def test_rows_and_weights_in_the_place_of_a_recipe_are_named(self):
+        rows = [{"prompt": "a", "response": "b"}] * 2
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (self.folder / "many").mkdir()
+        texts = {"x.jsonl": lines, "x.csv": "prompt,response\na,b\n", "x.tsv": "prompt\tresponse\na\tb\n", "x.json": json.dumps(rows), "lines.json": lines,
+                 "x.parquet": "PAR1", "x.jsonl.gz": "\x1f", "many/x.jsonl": lines}
+        for name, text in texts.items():
+            (self.folder / name).write_text(text)
+        for name in (*texts, "many"):
+            for command in (("plan",), ("train",), ("preview",), ("recipe",), ("queue", "add"), *([] if name == "many" else [("fit",)])):
+                told = output(*command, name, cwd=self.folder, env={**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.folder / "q")}, code=2)
+                self.assertIn(f"{name}: holds rows, and is no recipe; plimsoll init MODEL {name} writes one", told)
+        # What it names works.
+        output("init", ROOT / "demo/model", "x.jsonl", "--out", "r.yaml", cwd=self.folder)
+        output("plan", "r.yaml", "--no-probe", cwd=self.folder)
+        (self.folder / "m.gguf").write_text("GGUF")
+        self.assertIn("m.gguf: is a file of weights; a recipe names the model's folder", output("plan", "m.gguf", cwd=self.folder, code=2))
+        (self.folder / "r.json").write_text(json.dumps({"model": str(ROOT / "demo/model"), "data": {"max_length": 64}}))
+        output("plan", "r.json", "--no-probe", cwd=self.folder)
 
     def runs(self):
         (self.folder / "runs").mkdir(exist_ok=True)

@@ -49,6 +49,27 @@ class Simulated(QueueTest):
         self.assertIn("a command takes as many", self.queue("add", "--devices", "2..4", "--memory", "1MiB", "--host-memory", "1MiB", "--", "true", code=2))
         self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
 
+    def test_without_mpi_several_processes_are_refused_before_they_wait_for_their_turn(self):
+        recipe, lacks = self.recipe("run", 1), {**self.environment, "PLIMSOLL_MPI": "nowhere.so", "PATH": "/nowhere"}
+        def add(*words, code=0):
+            result = run("queue", "add", recipe, "--json", *words, env=lacks, cwd=self.folder)
+            self.assertEqual(result.returncode, code, result.stderr)
+            return result.stdout + result.stderr
+        for words in (("--devices", 2), ("--devices", "2..4"), ("--set", "devices=2")):
+            refused = add(*words, code=2)
+            self.assertIn("several processes need MPI", refused)
+            self.assertIn("sudo apt install openmpi-bin", refused)
+        self.assertEqual(json.loads(self.queue("list", "--json"))["entries"], [])
+        said = add("--devices", "1..2", "--set", "output=one")
+        self.assertIn("planned for one device: devices: several processes need MPI", said)
+        self.assertNotIn("devices=2", said)
+        add("--set", "output=two")
+        # The nodes of a cluster may have what the machine lacks from which jobs are submitted.
+        (self.folder / "sbatch").write_text("#!/bin/sh\n")
+        (self.folder / "sbatch").chmod(0o755)
+        lacks["PATH"] = str(self.folder)
+        self.assertIn("for Slurm's nodes only: devices: several processes need MPI", add("--devices", 2, "--set", "output=three"))
+
 
 @unittest.skipUnless(HAS_MPI, "Open MPI is not installed: scripts/setup.sh --dev")
 @not_sanitized("a training takes more memory than its plan")

@@ -184,6 +184,22 @@ class Entries(QueueTest):
         self.assertIn(f"plimsoll run {run}", shown)
         self.queue("cancel", run)
 
+    def test_what_is_shown_of_a_job_fits_the_terminal(self):
+        entry = self.add("sh", "-c", "echo " + "word " * 40, memory="10MiB")
+        self.run_all()
+        shown = output("queue", "show", entry, env={**self.environment, "COLUMNS": "60"})
+        self.assertIn("attempt 1 ", shown)
+        self.assertEqual([line for line in shown.splitlines() if len(line) > 60 and "word word" not in line], [])
+
+    def test_waiting_without_a_worker_says_so(self):
+        self.add("true", memory="1MiB")
+        waiting = subprocess.Popen([str(PLIMSOLL), "queue", "wait"], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.workers.append(waiting)
+        self.assertEqual(waiting.stderr.readline(), "note    no worker runs: plimsoll queue run starts what waits\n")
+        self.worker()
+        self.assertEqual(waiting.wait(SECONDS), 0)
+        waiting.communicate()
+
     def test_steering_what_waits(self):
         first, second = self.add("true", memory="1MiB"), self.add("true", memory="1MiB")
         self.assertIn("held", self.queue("pause", first))
@@ -199,6 +215,7 @@ class Entries(QueueTest):
         for words in (["priority", "--to", 4], ["pause"], ["wait"], ["resume"], ["cancel"], ["retry"]):
             done = subprocess.run([str(PLIMSOLL), "queue", *map(str, words), str(first), "--json"], env=self.environment, capture_output=True)
             self.assertEqual(done.returncode, 5 if words == ["wait"] else 0, done.stderr)
+            self.assertNotIn(b"no worker", done.stderr)  # nothing is waited for
             (told,) = json.loads(done.stdout)["entries"]
             self.assertEqual(told, {**self.show(first), "attempts": []})
             self.assertEqual((told["id"], told["priority"]), (first, 4))

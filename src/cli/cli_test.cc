@@ -159,6 +159,23 @@ TEST(UsageText, names_what_is_unknown_or_missing_and_what_was_meant) {
   EXPECT_THAT(SmallProgram().problem({"plan"}), HasSubstr("plan: RECIPE is missing: a recipe"));
   EXPECT_THAT(SmallProgram().problem({"plan", "r", "s"}), HasSubstr("'s' is one argument too many"));
   EXPECT_EQ(SmallProgram().problem({"plan", "r", "--threads", "2"}), "");
+  SmallProgram numbers;
+  std::vector<int64_t> ids;
+  numbers.app.add_subcommand("cancel", "cancels")->add_option("id", ids, "ids");
+  EXPECT_THAT(numbers.problem({"cancel", "1", "high"}), HasSubstr("id: expected a number, found 'high'"));
+}
+
+TEST(UsageText, names_the_command_that_another_program_s_word_means) {
+  EXPECT_THAT(SmallProgram().problem({"finetune"}), HasSubstr("(did you mean 'plimsoll train'?)"));
+  EXPECT_THAT(SmallProgram().problem({"resume"}),
+              HasSubstr("(did you mean 'plimsoll train RECIPE --resume'?)"));
+  SmallProgram groups;
+  CLI::App* queue = groups.app.add_subcommand("queue", "many jobs");
+  queue->require_subcommand(1);
+  queue->add_subcommand("cancel", "cancel jobs");
+  EXPECT_THAT(groups.problem({"queue", "remove"}), HasSubstr("(did you mean 'plimsoll queue cancel'?)"));
+  EXPECT_THAT(groups.problem({"cancel"}), HasSubstr("(did you mean 'plimsoll queue cancel'?)"));
+  EXPECT_THAT(groups.problem({"queue", "cancle"}), HasSubstr("(did you mean 'cancel'?)"));
 }
 
 TEST(UsageText, numbers_are_whole_words_and_finite) {

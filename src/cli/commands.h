@@ -53,6 +53,10 @@ struct RecipeArguments {
   [[nodiscard]] std::string words() const;
 };
 
+// Throws UsageError for a file or folder of rows, and for a file of weights, where a recipe is expected: with what makes
+// a recipe of it. Other paths pass.
+void refuse_rows_and_weights(const std::string& argument);
+
 // The report of other tools' keys: comments for a recipe file, notes for a terminal, an object of JSON.
 std::string key_report_comments(const KeyReport& report);
 std::string key_report_notes(const KeyReport& report, const std::string& recipe);

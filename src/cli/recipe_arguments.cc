@@ -11,7 +11,9 @@
 #include "base/shell_word.h"
 #include "cli/commands.h"
 #include "cpu/threads.h"
+#include "data/files/data_files.h"
 #include "files/json.h"
+#include "models/family.h"
 #include "recipe/hub.h"
 #include "recipe/known_model.h"
 #include "recipe/translate/read_file.h"
@@ -159,11 +161,57 @@ void refuse_tagged_name(const std::string& path) {
                                named->name));
 }
 
+// Rows in JSON: a list, or a first line that is an object before others.
+bool begins_as_rows(const std::filesystem::path& path) {
+  constexpr int64_t kStart = 64 << 10;
+  std::string start = read_start(path, kStart);
+  if (start.starts_with("\xEF\xBB\xBF")) start.erase(0, 3);
+  start.erase(0, start.find_first_not_of(" \t\r\n"));
+  if (start.starts_with('[')) return true;
+  const size_t line = start.find('\n');
+  const size_t next = start.find_first_not_of(" \t\r\n", line == std::string::npos ? start.size() : line);
+  return next != std::string::npos && start[next] == '{' && nlohmann::json::accept(start.substr(0, line));
+}
+
+// A folder without a configuration that has files of rows.
+bool is_folder_of_rows(const std::filesystem::path& path) {
+  std::error_code failed;
+  if (std::filesystem::exists(path / "config.json", failed)) return false;
+  for (std::filesystem::directory_iterator at(path, failed), end; !failed && at != end; at.increment(failed))
+    if (is_data_file(at->path()) && at->path().extension() != ".json") return true;
+  return false;
+}
+
+}  // namespace
+
+void refuse_rows_and_weights(const std::string& argument) {
+  const std::filesystem::path path = argument;
+  std::error_code failed;
+  const std::string ending = path.extension().string();
+  if (std::filesystem::is_directory(path, failed)) {
+    if (!is_folder_of_rows(path)) return;
+  } else if (!std::filesystem::is_regular_file(path, failed)) {
+    return;
+  } else if (ending == ".safetensors" || ending == ".gguf" || ending == ".bin" || ending == ".pt") {
+    throw UsageError(formatted(
+        "{}: is a file of weights; a recipe names the model's folder: plimsoll init {} DATA writes one",
+        argument, quoted(path.has_parent_path() ? path.parent_path().string() : ".")));
+  } else if (!is_data_file(path) || (ending == ".json" && !begins_as_rows(path))) {
+    return;
+  }
+  throw UsageError(formatted(
+      "{}: holds rows, and is no recipe; plimsoll init MODEL {} writes one for a model and these rows",
+      argument, quoted(argument)));
+}
+
+namespace {
+
 // The model that the argument in a recipe's place names, if it is one: a folder, the folder of a config.json, or a
 // name that leads to one in the cache or, where shapes are taken, in the catalogue. Throws UsageError for a name that
 // leads nowhere, or to a model that is not trained.
 std::optional<std::string> named_model(const std::string& argument, bool takes_shapes, ModelFiles& models) {
   if (argument == kStandardInput) return takes_shapes ? model_on_standard_input(models) : std::nullopt;
+  refuse_rows_and_weights(argument);
   std::error_code unknown;
   if (std::filesystem::is_directory(argument, unknown)) return argument;
   if (is_model_config(argument, models)) {
@@ -177,6 +225,10 @@ std::optional<std::string> named_model(const std::string& argument, bool takes_s
   if (find_in_hub_cache(HubKind::model, path) || model_called(path)) return path;
   if (auto known = model_of_catalogue(path, models); known && (takes_shapes || !models.holds(*known)))
     return known;
+  if (const std::string refusal = refusal_of_name(path); !refusal.empty())
+    throw UsageError(
+        formatted("{}: is no file or folder here, and by its name it is not a model that is trained: {}",
+                  path, refusal));
   const auto named = find_shape(path);
   const std::string fetch = download_command(HubKind::model, named ? named->name : likely_hub_name(path));
   throw UsageError(

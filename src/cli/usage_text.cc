@@ -19,6 +19,13 @@ bool is(const CLI::Error& error, CLI::ExitCodes kind) {
   return error.get_exit_code() == static_cast<int>(kind);
 }
 
+// NaN for what is no number.
+double number_of(const std::string& text) {
+  double value = NAN;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : NAN;
+}
+
 // The first word that nothing took; an option goes before what was meant as its value. Options that are
 // written --name=value are known by their name.
 std::string unknown_word(const CLI::App& app) {
@@ -28,11 +35,84 @@ std::string unknown_word(const CLI::App& app) {
   return words.empty() ? "" : words.front();
 }
 
+// Words that other programs have for a command, and the command here.
+struct OtherWord {
+  std::string_view group, word, command;
+};
+constexpr std::array kOtherWords = {
+    OtherWord{"", "version", "plimsoll --version"},
+    OtherWord{"", "resume", "plimsoll train RECIPE --resume"},
+    OtherWord{"", "continue", "plimsoll train RECIPE --resume"},
+    OtherWord{"", "finetune", "plimsoll train"},
+    OtherWord{"", "fine-tune", "plimsoll train"},
+    OtherWord{"", "sft", "plimsoll train"},
+    OtherWord{"", "run", "plimsoll train"},
+    OtherWord{"", "start", "plimsoll train"},
+    OtherWord{"", "evaluate", "plimsoll eval"},
+    OtherWord{"", "test", "plimsoll eval"},
+    OtherWord{"", "predict", "plimsoll generate"},
+    OtherWord{"", "infer", "plimsoll generate"},
+    OtherWord{"", "inference", "plimsoll generate"},
+    OtherWord{"", "ask", "plimsoll generate"},
+    OtherWord{"", "download", "plimsoll fetch"},
+    OtherWord{"", "pull", "plimsoll fetch"},
+    OtherWord{"", "quantize", "plimsoll convert"},
+    OtherWord{"", "quantise", "plimsoll convert"},
+    OtherWord{"", "create", "plimsoll init"},
+    OtherWord{"", "new", "plimsoll init"},
+    OtherWord{"", "estimate", "plimsoll plan"},
+    OtherWord{"", "memory", "plimsoll plan"},
+    OtherWord{"", "gpus", "plimsoll devices"},
+    OtherWord{"", "benchmark", "plimsoll calibrate"},
+    OtherWord{"", "status", "plimsoll top"},
+    OtherWord{"", "ps", "plimsoll top"},
+    OtherWord{"", "submit", "plimsoll queue add"},
+    OtherWord{"", "sweep", "plimsoll queue add RECIPE --sweep KEY=VALUES"},
+    OtherWord{"", "serve", "plimsoll export RUN --to vllm --out FOLDER"},
+    OtherWord{"", "info", "plimsoll inspect"},
+    OtherWord{"", "show", "plimsoll inspect"},
+    OtherWord{"", "results", "plimsoll report"},
+    OtherWord{"queue", "remove", "plimsoll queue cancel"},
+    OtherWord{"queue", "rm", "plimsoll queue cancel"},
+    OtherWord{"queue", "delete", "plimsoll queue cancel"},
+    OtherWord{"queue", "kill", "plimsoll queue cancel"},
+    OtherWord{"queue", "stop", "plimsoll queue cancel"},
+    OtherWord{"queue", "hold", "plimsoll queue pause"},
+    OtherWord{"queue", "release", "plimsoll queue resume"},
+    OtherWord{"queue", "continue", "plimsoll queue resume"},
+    OtherWord{"queue", "unpause", "plimsoll queue resume"},
+    OtherWord{"queue", "submit", "plimsoll queue add"},
+    OtherWord{"queue", "push", "plimsoll queue add"},
+    OtherWord{"queue", "start", "plimsoll queue run"},
+    OtherWord{"queue", "worker", "plimsoll queue run"},
+    OtherWord{"queue", "ls", "plimsoll queue list"},
+    OtherWord{"queue", "status", "plimsoll queue list"},
+    OtherWord{"queue", "ps", "plimsoll queue list"},
+    OtherWord{"queue", "info", "plimsoll queue show"},
+    OtherWord{"queue", "log", "plimsoll queue logs"},
+    OtherWord{"queue", "rerun", "plimsoll queue retry"},
+    OtherWord{"queue", "requeue", "plimsoll queue retry"},
+    OtherWord{"queue", "top", "plimsoll top"},
+    OtherWord{"queue", "report", "plimsoll report --queue"},
+};
+
+// The whole command that such a word means, or that has this name in a group of commands; "" for other words.
+std::string meant_command(const HelpCommand& program, std::string_view word) {
+  for (const OtherWord& one : kOtherWords)
+    if (one.group == program.name && one.word == word) return std::string(one.command);
+  for (const HelpCommand& group : program.commands)
+    for (const HelpCommand& one : group.commands)
+      if (one.last_name() == word) return one.title();
+  return "";
+}
+
 std::string program_problem(const CLI::App& app, const HelpCommand& program, const CLI::Error& error) {
   const std::string word = unknown_word(app);
   if (word.empty()) return is(error, CLI::ExitCodes::RequiredError) ? "a command is missing" : error.what();
   if (word.starts_with('-'))
     return formatted("there is no option '{}'{}", word, did_you_mean(word, option_names(program)));
+  if (const std::string meant = meant_command(program, word); !meant.empty())
+    return formatted("there is no command '{}' (did you mean '{}'?)", word, meant);
   std::vector<std::string> names;
   for (const HelpCommand& one : program.commands) names.push_back(one.last_name());
   return formatted("there is no command '{}'{}", word, did_you_mean(word, names));
@@ -46,6 +126,19 @@ std::string missing(const HelpCommand& command, const std::string& words) {
     if (in_small_letters(shown) == name) return formatted("{} is missing: {}", shown, option.meaning);
   }
   return words;
+}
+
+// "Could not convert: id = 1,high", as CLI11 says it, has all values of the argument.
+std::string unread_value(const std::string& words) {
+  constexpr std::string_view kStart = "Could not convert: ", kBetween = " = ";
+  const size_t between = words.find(kBetween);
+  if (!words.starts_with(kStart) || between == std::string::npos) return words;
+  const std::string name = words.substr(kStart.size(), between - kStart.size());
+  std::string bad;
+  for (const std::string& value : split(words.substr(between + kBetween.size()), ','))
+    if (bad.empty() && !std::isfinite(number_of(value))) bad = value;
+  return formatted("{}: expected a number, found '{}'", name,
+                   bad.empty() ? words.substr(between + kBetween.size()) : bad);
 }
 
 // An unknown option of a command that takes keys of a recipe may be such a key, of other tools too.
@@ -69,6 +162,7 @@ std::string command_problem(const CLI::App& app, const HelpCommand& command, con
         return formatted("'{}' is one argument too many: a text is given with {}", word, option);
     return formatted("'{}' is one argument too many", word);
   }
+  if (is(error, CLI::ExitCodes::ConversionError)) return unread_value(error.what());
   return is(error, CLI::ExitCodes::RequiredError) ? missing(command, error.what()) : error.what();
 }
 
@@ -101,13 +195,6 @@ std::string usage_text(const CLI::App* app, const CLI::Error& error) {
 void use_usage_text(CLI::App& app) { app.failure_message(usage_text); }
 
 namespace {
-
-// NaN for what is no number.
-double number_of(const std::string& text) {
-  double value = NAN;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : NAN;
-}
 
 CLI::Validator number(std::function<bool(double)> is_good, std::string expected) {
   return {[is_good = std::move(is_good), expected = std::move(expected)](std::string& text) {

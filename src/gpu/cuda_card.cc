@@ -284,6 +284,8 @@ class CudaCard : public Card {
 
 }  // namespace
 
+bool built_with_cuda() { return true; }
+
 CudaFacts cuda_facts(const std::string& which) {
   // Code is loaded kernel by kernel, when ops are bound: of a library with thousands of them a run uses few.
   // Read by the driver's first call.

@@ -22,6 +22,9 @@ struct CudaFacts {
   bool emulated = false;     // tests: the emulated card computes in its place
 };
 
+// Returns whether this program has what it takes to train on a GPU; without it the two below refuse.
+bool built_with_cuda();
+
 // `which`: empty for the first card that it shows to this process, CUDA's number, or the beginning of a UUID.
 // Throws UsageError that says what is missing: this build's CUDA, a driver, a newer driver, the card.
 CudaFacts cuda_facts(const std::string& which = "");

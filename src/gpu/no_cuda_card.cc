@@ -12,6 +12,7 @@ namespace {
 
 }  // namespace
 
+bool built_with_cuda() { return false; }
 CudaFacts cuda_facts(const std::string&) { refuse(); }
 std::unique_ptr<Card> open_cuda_card(const std::string&) { refuse(); }
 

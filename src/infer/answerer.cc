@@ -34,14 +34,6 @@ GenerationRequest request_of(const AnswerOptions& options, const ModelPaths& pat
   return request;
 }
 
-std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokenizer, const ChatTemplate* chat,
-                                   ModelFiles& files) {
-  std::vector<int32_t> ids = stop_ids(base, tokenizer != nullptr, files);
-  if (chat != nullptr)
-    if (const auto end = end_of_turn(*tokenizer, *chat)) ids.push_back(*end);
-  return ids;
-}
-
 std::string plan_text(const GenerationPlan& plan) {
   const GenerationRequest& request = plan.request;
   std::string text = formatted("plan    device {} · ", format_bytes(plan.plan.device_bytes()));
@@ -138,6 +130,14 @@ int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, 
                   format_count(wanted), format_count(*bound)));
   }
   return std::min(wanted, *bound);
+}
+
+std::vector<int32_t> end_tokens_of(const fs::path& base, const Tokenizer* tokenizer, const ChatTemplate* chat,
+                                   ModelFiles& files) {
+  std::vector<int32_t> ids = stop_ids(base, tokenizer != nullptr, files);
+  if (chat != nullptr)
+    if (const auto end = end_of_turn(*tokenizer, *chat)) ids.push_back(*end);
+  return ids;
 }
 
 void refuse_template(const AnswerOptions& options, const std::string& command) {

@@ -72,6 +72,10 @@ std::shared_ptr<const Tokenizer> model_tokenizer(const std::filesystem::path& ba
 // have.
 int64_t answering_context(const AnswerOptions& options, const ModelSpec& model, int64_t longest);
 
+// The tokens that end an answer: the model's, and the template's end of a turn.
+std::vector<int32_t> end_tokens_of(const std::filesystem::path& base, const Tokenizer* tokenizer,
+                                   const ChatTemplate* chat, ModelFiles& files);
+
 // Refuses a chat template for an encoder, which knows no conversation. `command`: for the message.
 void refuse_template(const AnswerOptions& options, const std::string& command);
 // The token that ends a source, as training ends them. Throws UsageError where the model names none.

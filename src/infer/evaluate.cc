@@ -67,8 +67,10 @@ void require_answers(const EvalOptions& options, Task task) {
 
 // The rows as prompts to answer, by `chat` if there is one; the data have a tokenizer.
 std::vector<Question> questions_of(const EvalOptions& options, const EvaluationRows& requested,
-                                   DataSetup& data, const RowSubset& rows, const ChatTemplate* chat) {
+                                   DataSetup& data, const RowSubset& rows, const ModelPaths& paths,
+                                   const ChatTemplate* chat) {
   Asking asking{.tokenizer = &*data.tokenizer, .chat = chat};
+  asking.ends = end_tokens_of(paths.base, asking.tokenizer, chat, *options.sources->models);
   if (rule_of(requested.experiment.task.task).has_targets)
     asking.end_of_source = data.special.end_of_text.value_or(0);
   asking.cut = {requested.resolved.recipe.data.max_length, requested.resolved.recipe.data.truncation};
@@ -102,7 +104,7 @@ Evaluation evaluate(const EvalOptions& options) {
     if (!data.tokenizer)
       throw UsageError(paths.base.string() +
                        ": has no tokenizer.json or tokenizer.model, which --generate needs");
-    questions = questions_of(options, requested, data, rows, chat ? &*chat : nullptr);
+    questions = questions_of(options, requested, data, rows, paths, chat ? &*chat : nullptr);
   }
   RowOptions at_a_time = options;
   if (options.each_row) at_a_time.batch = 1;

@@ -41,7 +41,8 @@ Generated generate(const GenerateOptions& options, const Answerer::Show& show) {
   if (encodes) refuse_template(options, "generate");
   if (options.ids.empty() && !encodes) chat = answering_template(options, paths);
   const Asking asking{tokenizer.get(), chat ? &*chat : nullptr,
-                      encodes && tokenizer ? end_of_source(paths.base, files) : std::nullopt};
+                      encodes && tokenizer ? end_of_source(paths.base, files) : std::nullopt,
+                      end_tokens_of(paths.base, tokenizer.get(), chat ? &*chat : nullptr, files)};
   const std::vector<Question> questions = read_questions(options, asking);
   size_t longest = 0;
   for (const Question& question : questions) longest = std::max(longest, question.ids.size());

@@ -17,6 +17,7 @@
 #include "files/file.h"
 #include "infer/generate.h"
 #include "prepare/evaluation_rows.h"
+#include "tokenizer/stream_decoder.h"
 #include "unicode/utf8.h"
 
 namespace plimsoll {
@@ -36,7 +37,7 @@ void require_text(const Dataset& dataset, const std::string& name) {
 }
 
 Question question_of(const Row& cells) {
-  Question question{cells[0].text, {}, {}, std::nullopt, {}};
+  Question question{.prompt = cells[0].text};
   if (cells.size() > 1) question.expected = cells[1].text;
   return question;
 }
@@ -52,6 +53,9 @@ Question question_of(Conversation conversation) {
   nlohmann::ordered_json& messages = conversation.messages;
   if (messages.back()["role"] == "assistant") {
     question.expected = text_of(messages.back());
+    if (const auto calls = messages.back().find("tool_calls");
+        calls != messages.back().end() && !calls->empty())
+      question.calls = messages.back();
     messages.erase(messages.size() - 1);
   }
   for (const auto& message : messages)
@@ -179,6 +183,21 @@ void note_unprinted_tools(const std::vector<Question>& questions, const ChatTemp
       LogLevel::warn);
 }
 
+// The answer with its calls of tools as the template prints them: what it adds to the prompt, as answers are read.
+std::string expected_calls(Conversation conversation, const Question& question, const std::string& prompt,
+                           const Asking& asking) {
+  conversation.messages.push_back(question.calls);
+  const std::string whole = asking.chat->render(conversation, false);
+  const auto apart = std::ranges::mismatch(prompt, whole).in2;
+  std::vector<int32_t> ids;
+  asking.tokenizer->encode_into(std::string(apart, whole.end()), false, ids);
+  const auto end = std::ranges::find_first_of(ids, asking.ends);
+  StreamDecoder stream(*asking.tokenizer);
+  std::string text;
+  for (auto id = ids.begin(); id != end; ++id) text += stream.push(*id);
+  return text + stream.finish();
+}
+
 }  // namespace
 
 RowSubset first_rows(const RowSubset& rows, int64_t total, std::optional<int64_t> limit) {
@@ -199,9 +218,11 @@ void encode_questions(std::vector<Question>& questions, const AnswerOptions& opt
     if (chat != nullptr)
       require_printed_calls(question.conversation, *chat, asking.reading, [&] { return question.where; });
     try {
-      const std::string text =
-          chat != nullptr ? chat->render(requested(question, options), true) : question.prompt;
+      const Conversation conversation = chat != nullptr ? requested(question, options) : Conversation();
+      const std::string text = chat != nullptr ? chat->render(conversation, true) : question.prompt;
       asking.tokenizer->encode_into(text, false, question.ids);
+      if (chat != nullptr && !question.calls.is_null() && chat->mentions("tool_calls", conversation))
+        question.expected = expected_calls(conversation, question, text, asking);
     } catch (const TemplateError& error) {
       throw UsageError(formatted("{}: {}", question.where, error.what()));
     }
@@ -212,18 +233,15 @@ void encode_questions(std::vector<Question>& questions, const AnswerOptions& opt
 }
 
 std::vector<Question> read_questions(const GenerateOptions& options, const Asking& asking) {
-  if (!options.ids.empty()) return {{"", {}, options.ids, std::nullopt, "--ids"}};
+  if (!options.ids.empty()) return {{.prompt = "", .ids = options.ids, .where = "--ids"}};
   check_internal(asking.tokenizer != nullptr, "texts without a tokenizer");
   std::vector<Question> questions;
   Asking by_rules = asking;
   if (options.prompt) {
-    questions.push_back({replace_invalid_utf8(*options.prompt), {}, {}, std::nullopt, "--prompt"});
+    questions.push_back({.prompt = replace_invalid_utf8(*options.prompt), .where = "--prompt"});
   } else if (options.prompt_file) {
-    questions.push_back({replace_invalid_utf8(read_prompt(*options.prompt_file)),
-                         {},
-                         {},
-                         std::nullopt,
-                         options.prompt_file->string()});
+    questions.push_back({.prompt = replace_invalid_utf8(read_prompt(*options.prompt_file)),
+                         .where = options.prompt_file->string()});
   } else {
     const RunReading reading = reading_of_run(options.folder, options.sets, options.sources);
     questions = read_file(options, reading.columns);

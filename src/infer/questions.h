@@ -1,6 +1,7 @@
 // The prompts for a model: a text, ids, or the rows of a data file.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,9 +19,10 @@ struct GenerateOptions;
 struct Question {
   std::string prompt;              // of a conversation the last message of the user
   Conversation conversation = {};  // up to the answer
-  std::vector<int32_t> ids;
-  std::optional<std::string> expected;
-  std::string where;  // where it comes from, for messages
+  std::vector<int32_t> ids = {};
+  std::optional<std::string> expected = std::nullopt;
+  nlohmann::ordered_json calls = nullptr;  // the expected answer where it calls tools, as a message
+  std::string where = {};                  // where it comes from, for messages
 };
 
 // The rules by which texts become what the model reads.
@@ -29,8 +31,9 @@ struct Asking {
   const ChatTemplate* chat = nullptr;    // null: prompts are put as they are
   // The token that a source ends with, for an encoder.
   std::optional<int32_t> end_of_source = std::nullopt;
-  CutRule cut = {};            // of such sources, where they are rows
-  int64_t reading = kReading;  // the rules of reading (tasks/rows.h)
+  std::vector<int32_t> ends = {};  // tokens that end an answer
+  CutRule cut = {};                // of such sources, where they are rows
+  int64_t reading = kReading;      // the rules of reading (tasks/rows.h)
 };
 
 // The prompt, the ids, or the data file's rows; texts are encoded as in training.

@@ -68,13 +68,73 @@ constexpr std::array kMissing = {
     Missing{"distilbert", "layers under other names", "bert"},
     Missing{"electra", "embeddings of another width", "bert"},
     Missing{"albert", "layers that share weights", "bert"},
+    Missing{"gpt2", "learned positions, and layers with biases and without a gate", "llama"},
+    Missing{"gpt_neox", "attention and MLP side by side, and rotary positions of a part of a head", "llama"},
+    Missing{"opt", "learned positions, and layers with biases and without a gate", "llama"},
+    Missing{"bloom", "ALiBi instead of positions, and layers without a gate", "llama"},
 };
 
-}  // namespace
+// Beginnings of names of models, without their owner and in small letters, whose types are refused.
+struct NamedType {
+  std::string_view beginning, type;
+};
+constexpr std::array kNamedTypes = {
+    NamedType{"gpt2", "gpt2"},
+    NamedType{"distilgpt2", "gpt2"},
+    NamedType{"dialogpt", "gpt2"},
+    NamedType{"cerebras-gpt", "gpt2"},
+    NamedType{"gpt-neox", "gpt_neox"},
+    NamedType{"pythia-", "gpt_neox"},
+    NamedType{"gpt-neo-", "gpt_neo"},
+    NamedType{"gpt-j-", "gptj"},
+    NamedType{"opt-", "opt"},
+    NamedType{"bloom-", "bloom"},
+    NamedType{"bloomz-", "bloom"},
+    NamedType{"falcon-mamba", "falcon_mamba"},
+    NamedType{"falcon-h1", "falcon_h1"},
+    NamedType{"falcon-7b", "falcon"},
+    NamedType{"falcon-40b", "falcon"},
+    NamedType{"falcon-180b", "falcon"},
+    NamedType{"mpt-7b", "mpt"},
+    NamedType{"mpt-30b", "mpt"},
+    NamedType{"phi-1", "phi"},
+    NamedType{"phi-2", "phi"},
+    NamedType{"starcoder2-", "starcoder2"},
+    NamedType{"starcoder", "gpt_bigcode"},
+    NamedType{"codegen-", "codegen"},
+    NamedType{"mamba2-", "mamba2"},
+    NamedType{"mamba-", "mamba"},
+    NamedType{"stablelm-2-", "stablelm"},
+    NamedType{"gemma-2b", "gemma"},
+    NamedType{"gemma-7b", "gemma"},
+    NamedType{"gemma-1.1", "gemma"},
+    NamedType{"codegemma-", "gemma"},
+    NamedType{"gemma-3n", "gemma3n"},
+    NamedType{"deepseek-v2", "deepseek_v2"},
+    NamedType{"deepseek-v3", "deepseek_v3"},
+    NamedType{"llama-4-", "llama4"},
+    NamedType{"mixtral-", "mixtral"},
+    NamedType{"olmoe-", "olmoe"},
+    NamedType{"qwen2-vl", "qwen2_vl"},
+    NamedType{"qwen2.5-vl", "qwen2_5_vl"},
+    NamedType{"qwen3-vl", "qwen3_vl"},
+    NamedType{"c4ai-command-r", "cohere"},
+    NamedType{"bart-", "bart"},
+    NamedType{"mbart-", "mbart"},
+    NamedType{"pegasus-", "pegasus"},
+    NamedType{"opus-mt-", "marian"},
+    NamedType{"nllb-", "m2m_100"},
+    NamedType{"m2m100", "m2m_100"},
+    NamedType{"distilbert-", "distilbert"},
+    NamedType{"deberta-", "deberta-v2"},
+    NamedType{"albert-", "albert"},
+    NamedType{"electra-", "electra"},
+    NamedType{"xlnet-", "xlnet"},
+    NamedType{"longformer-", "longformer"},
+    NamedType{"whisper-", "whisper"},
+};
 
-const FamilyRule& family_of(const ConfigReader& in) {
-  const std::string type = in.text("model_type", "");
-  if (const FamilyRule* rule = find(type)) return *rule;
+std::string refusal_of_type(std::string_view type) {
   const auto* missing = std::find_if(kMissing.begin(), kMissing.end(), [&](const Missing& one) {
     return type.find(one.word) != std::string::npos;
   });
@@ -85,7 +145,22 @@ const FamilyRule& family_of(const ConfigReader& in) {
   std::vector<std::string> known;
   for (const FamilyRule* rule : kFamilies) known.emplace_back(rule->model_type);
   for (const std::string& wrapper : wrapper_types()) known.push_back(wrapper);
-  in.fail(formatted("model_type '{}' is not supported{}; supported: {}", type, why, join(known, ", ")));
+  return formatted("model_type '{}' is not supported{}; supported: {}", type, why, join(known, ", "));
+}
+
+}  // namespace
+
+std::string refusal_of_name(std::string_view name) {
+  const std::string bare = in_small_letters(name.substr(name.rfind('/') + 1));
+  for (const NamedType& one : kNamedTypes)
+    if (bare.starts_with(one.beginning)) return refusal_of_type(one.type);
+  return "";
+}
+
+const FamilyRule& family_of(const ConfigReader& in) {
+  const std::string type = in.text("model_type", "");
+  if (const FamilyRule* rule = find(type)) return *rule;
+  in.fail(refusal_of_type(type));
 }
 
 const FamilyRule& family_of(const ModelSpec& spec) {

@@ -55,6 +55,9 @@ struct FamilyRule {
 // Throws UsageError, with the names of those that are supported, for a model_type that is not.
 const FamilyRule& family_of(const ConfigReader& in);
 const FamilyRule& family_of(const ModelSpec& spec);
+// The refusal of a model by its name alone, as its makers write it, if that is of a family that is not supported
+// ("openai-community/gpt2"): "model_type 'gpt2' is not supported ..."; "" for other names.
+std::string refusal_of_name(std::string_view name);
 
 // The module of the table of token embeddings.
 std::string embedding_module(const ModelSpec& spec);

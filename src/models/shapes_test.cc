@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "models/family.h"
 #include "models/model.h"
 #include "models/spec.h"
 
@@ -85,6 +86,18 @@ TEST(ModelShapes, encoders_have_other_spellings_alone_as_their_positions_are_wei
       continue;
     for (const std::string& name : shape.same_shape) EXPECT_FALSE(find_shape(name)->is_alike()) << name;
   }
+}
+
+TEST(ModelShapes, no_name_of_a_model_that_is_trained_reads_as_one_of_a_family_that_is_not) {
+  for (const ModelShape& shape : model_shapes()) {
+    if (!why_not_trained(shape).empty()) continue;
+    EXPECT_EQ(refusal_of_name(shape.name), "");
+    for (const std::string& alike : shape.same_shape) EXPECT_EQ(refusal_of_name(alike), "");
+  }
+  EXPECT_NE(refusal_of_name("GPT2-medium").find("model_type 'gpt2' is not supported"), std::string::npos);
+  EXPECT_NE(refusal_of_name("microsoft/phi-2").find("'phi'"), std::string::npos);
+  EXPECT_EQ(refusal_of_name("Qwen/Qwen9-7B"), "");
+  EXPECT_EQ(refusal_of_name(""), "");
 }
 
 TEST(ModelShapes, names_that_are_nearly_one_have_it_first) {

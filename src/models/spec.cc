@@ -1,8 +1,12 @@
 #include "models/spec.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -152,6 +156,8 @@ std::string no_model_here(const std::filesystem::path& config_file) {
         "{}: holds an adapter, and no model of its own. To train on from it, make it a model:\n"
         "  plimsoll merge {} --out {}",
         name, quoted(name), quoted(name + "-merged"));
+  if (access(config_file.c_str(), R_OK) != 0 && errno != ENOENT && errno != ENOTDIR)
+    return formatted("{}: cannot be read: {}", config_file.string(), std::generic_category().message(errno));
   return config_file.string() + ": cannot be read; a model folder needs a config.json";
 }
 

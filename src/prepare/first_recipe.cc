@@ -18,6 +18,7 @@
 #include "models/spec.h"
 #include "prepare/setup.h"
 #include "prepare/task_setup.h"
+#include "recipe/document/problems.h"
 #include "recipe/hub.h"
 #include "recipe/load/load.h"
 #include "recipe/option.h"
@@ -157,6 +158,23 @@ bool holds_out(const Recipe& recipe) {
   return dataset.rows() >= kRowsToHoldOut;
 }
 
+// The recipe; what is wrong with the model or the rows is not reported of a --set that was not written.
+LoadedRecipe read_arguments(const Overrides& overrides) try {
+  LoadedRecipe loaded = recipe_from_overrides(overrides);
+  require_present(loaded);
+  return loaded;
+} catch (const UsageError& error) {
+  std::string text = error.what();
+  constexpr size_t kArguments = 2;
+  for (size_t i = 0; i < kArguments; ++i) {
+    const std::string place = formatted("--set {}: ", overrides.sets[i]);
+    for (size_t at = text.find(place); at != std::string::npos; at = text.find(place))
+      text.erase(at, place.size());
+  }
+  if (dynamic_cast<const RecipeError*>(&error) != nullptr) throw RecipeError(text);
+  throw UsageError(text);
+}
+
 Wished wished(const FirstRecipe& wish) {
   Wished result;
   result.sources = std::make_shared<RecipeSources>();
@@ -168,8 +186,7 @@ Wished wished(const FirstRecipe& wish) {
   Overrides of_rows = overrides;
   for (const std::string& set : wish.sets)
     if (trim(set).starts_with("data")) of_rows.sets.push_back(set);
-  const LoadedRecipe first = recipe_from_overrides(overrides);
-  require_present(first);
+  const LoadedRecipe first = read_arguments(overrides);
   Recipe before = first.recipe;
   const fs::path config = fs::path(before.model) / "config.json";
   // A missing model is reported where the recipe is read.

@@ -37,17 +37,6 @@ void hand_on(int signal) {
   }
 }
 
-std::string find_in_path(const std::string& program) {
-  std::string left = environment("PATH");
-  while (!left.empty()) {
-    const size_t end = left.find(':');
-    const std::string file = formatted("{}/{}", left.substr(0, end), program);
-    if (access(file.c_str(), X_OK) == 0) return file;
-    left = end == std::string::npos ? "" : left.substr(end + 1);
-  }
-  return "";
-}
-
 // If several MPIs are installed, mpirun may be another's.
 std::string find_mpirun(bool open_mpi) {
   const auto names = open_mpi ? std::vector{"mpirun.openmpi", "mpirun"}
@@ -180,6 +169,17 @@ ExitCode launch_ranks(int64_t ranks, const std::vector<std::string>& arguments) 
   if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
     throw UsageError(formatted("devices: {} cannot be started", words.front()));
   return code_of(status);
+}
+
+std::string find_in_path(const std::string& program) {
+  std::string left = environment("PATH");
+  while (!left.empty()) {
+    const size_t end = left.find(':');
+    const std::string file = formatted("{}/{}", left.substr(0, end), program);
+    if (access(file.c_str(), X_OK) == 0) return file;
+    left = end == std::string::npos ? "" : left.substr(end + 1);
+  }
+  return "";
 }
 
 MpiHere mpi_here() {

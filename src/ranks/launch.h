@@ -20,6 +20,9 @@ struct MpiHere {
 };
 MpiHere mpi_here();
 
+// The program's file in PATH; empty: it is not there.
+std::string find_in_path(const std::string& program);
+
 // The arguments of this process.
 std::vector<std::string> own_arguments();
 

@@ -434,6 +434,40 @@ TEST_F(OtherTools, arguments_of_a_trainer_alone_train_all_weights_with_a_note) {
   EXPECT_FALSE(read({}).other_tools.tool.has_value());
 }
 
+TEST_F(OtherTools, a_dump_that_says_not_to_train_is_a_training_unless_it_evaluates_alone) {
+  const auto dump = [&](const std::string& more) {
+    return write(
+        "args.json",
+        R"({"do_train": false, "per_device_train_batch_size": 2, "num_train_epochs": 3, "learning_rate": 1e-5)" +
+            more + "}");
+  };
+  const auto read = [&](const std::string& more) {
+    Overrides set;
+    set.sets = {"model=m", "data.train=a.jsonl"};
+    return load_recipe(dump(more), set);
+  };
+  for (const char* more : {"", R"(, "do_eval": false, "do_predict": false)",
+                           R"(, "do_eval": true, "eval_strategy": "steps", "eval_steps": 10)"}) {
+    const LoadedRecipe loaded = read(more);
+    EXPECT_EQ(loaded.recipe.method.type, MethodType::full) << more;
+    EXPECT_TRUE(std::ranges::any_of(loaded.other_tools.no_effect, [](const auto& key) {
+      return key.theirs == "do_train: false" && !key.is_off &&
+             key.reason.find("a Trainer trains") != std::string::npos;
+    })) << more;
+  }
+  for (const char* more :
+       {R"(, "do_eval": true)", R"(, "do_eval": true, "eval_strategy": "no")", R"(, "do_predict": true)"})
+    try {
+      read(more);
+      ADD_FAILURE() << more;
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("arguments of an evaluation, which plimsoll eval MODEL --data ROWS does"));
+    }
+  EXPECT_THAT(error_of("model_name_or_path: m\ntrain_file: t.csv\ndo_train: false\n"),
+              HasSubstr("nothing would be trained"));
+}
+
 TEST_F(OtherTools, run_clm_joins_texts_into_blocks) {
   const std::string of_scripts = "model_name_or_path: m\ntrain_file: t.txt\ndo_train: true\n";
   const Recipe recipe = load(of_scripts + "block_size: 64\n").recipe;

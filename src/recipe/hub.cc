@@ -13,6 +13,7 @@
 #include "base/packed_name.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
+#include "models/family.h"
 #include "models/shapes.h"
 
 namespace plimsoll {
@@ -48,8 +49,9 @@ constexpr std::array<std::string_view, 6> kOtherSplits = {"test", "validation", 
                                                           "val",  "dev",        "eval"};
 
 // A name with such an end is a missing file, not a name of the hub.
-constexpr std::array<std::string_view, 11> kFileTypes = {
-    ".parquet", ".jsonl", ".json", ".csv", ".tsv", ".arrow", ".txt", ".yaml", ".feather", ".yml", ".gz"};
+constexpr std::array<std::string_view, 16> kFileTypes = {
+    ".parquet", ".jsonl", ".json", ".csv",         ".tsv",  ".arrow", ".txt", ".yaml",
+    ".feather", ".yml",   ".gz",   ".safetensors", ".gguf", ".bin",   ".pt",  ".pth"};
 
 // "data/train-00000-of-00001.parquet" says train: a word of its name or of one of its folders.
 bool says(const std::string& path, std::string_view word) {
@@ -190,6 +192,12 @@ std::optional<std::string> model_called(std::string_view bare) {
   return names.front();
 }
 
+std::string where_to_find(HubKind kind, std::string_view name) {
+  const std::string refusal = kind == HubKind::model ? refusal_of_name(name) : "";
+  if (!refusal.empty()) return formatted(", and by its name it is not a model that is trained: {}", refusal);
+  return formatted("; where the name is one of the hub's: {}", download_command(kind, name));
+}
+
 std::string likely_hub_name(std::string_view name) {
   struct Owner {
     std::string_view prefix, owner;
@@ -223,10 +231,9 @@ fs::path model_folder(const fs::path& named) {
   // "runs/first": if the machine has such a folder, the hub is not meant.
   if (is_there(named.parent_path()))
     throw UsageError(formatted("{}: there is no such folder in {}", name, named.parent_path().string()));
-  throw UsageError(formatted(
-      "{}: there is no such folder, nor a model of this name in the Hugging Face cache {}; where the "
-      "name is one of the hub's: {}",
-      name, hub_cache().string(), download_command(HubKind::model, name)));
+  throw UsageError(
+      formatted("{}: there is no such folder, nor a model of this name in the Hugging Face cache {}{}", name,
+                hub_cache().string(), where_to_find(HubKind::model, name)));
 }
 
 std::optional<HubModel> hub_model_of(const fs::path& folder) {
@@ -287,13 +294,12 @@ Located locate_on_hub(std::string_view key, const Node& node, const fs::path& fo
     if (is_name && !found && kind == HubKind::model)
       if (const auto whole = model_called(item.text)) found = find_in_hub_cache(kind, *whole);
     const auto known = is_name && kind == HubKind::model ? find_shape(item.text) : std::nullopt;
-    if (is_name && !found && (is_hub_name(item.text) || known))
+    const bool is_refused = is_name && kind == HubKind::model && !refusal_of_name(item.text).empty();
+    if (is_name && !found && (is_hub_name(item.text) || known || is_refused))
       located.missing.push_back(formatted(
-          "{}: there is no '{}' in {}, nor in the Hugging Face cache {}; where the name is one of the "
-          "hub's: {}{}",
-          key, item.text, folder.string(), hub_cache().string(),
-          download_command(kind, known ? known->name : item.text),
-          kind == HubKind::model ? " (to plan, --config-only is enough)" : ""));
+          "{}: there is no '{}' in {}, nor in the Hugging Face cache {}{}{}", key, item.text, folder.string(),
+          hub_cache().string(), where_to_find(kind, known ? known->name : item.text),
+          kind == HubKind::model && !is_refused ? " (to plan, --config-only is enough)" : ""));
     std::vector<std::string> files;
     if (found && key == "data.train")
       files = split_files(*found, "train", "");

@@ -32,6 +32,9 @@ std::optional<std::filesystem::path> find_in_hub_cache(HubKind kind, std::string
 std::vector<std::string> models_called(std::string_view bare);
 // The only one of those; nullopt without any. Throws UsageError that names all where there are several.
 std::optional<std::string> model_called(std::string_view bare);
+// Ends the message that a name leads nowhere: "; where the name is one of the hub's: plimsoll fetch NAME", or
+// why a model of this name could not be trained.
+std::string where_to_find(HubKind kind, std::string_view name);
 // The name with its owner: of a name without one a likely owner is added, or OWNER to be replaced.
 std::string likely_hub_name(std::string_view name);
 // A model as a command's argument names it: the path where it is there, else the folder in the cache that the

@@ -149,6 +149,7 @@ double EvalPoint::value(std::string_view goal) const {
 }
 
 RunHistory read_history(const fs::path& folder) {
+  if (!fs::exists(folder)) throw UsageError(folder.string() + ": no such folder");
   if (!fs::exists(folder / "metrics.jsonl"))
     throw UsageError(folder.string() + ": holds no run: metrics.jsonl is missing");
   RunHistory run;

@@ -107,7 +107,9 @@ void Progress::step(const StepProgress& given) {
   Buffer text;
   if (!terminal_) {
     if (state.step % every_ != 0 && !last) return;
-    const FittedLine line = progress_line(state, 0, text);
+    // A terminal without cursor movement breaks lines that are too long for it; a file takes all.
+    const int width = isatty(STDERR_FILENO) == 1 ? terminal_width() : 0;
+    const FittedLine line = progress_line(state, width, text, ProgressBar::none);
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.bytes), text.data());
     return;
   }

@@ -86,7 +86,7 @@ Fields fields_of(const StepProgress& state) {
 
 }  // namespace
 
-FittedLine progress_line(const StepProgress& state, int width, std::span<char> out) {
+FittedLine progress_line(const StepProgress& state, int width, std::span<char> out, ProgressBar wanted) {
   constexpr std::string_view kHead = "train   ";
   constexpr std::array<size_t, kFields - 1> kLeftOutFirst = {6, 4, 2, 8, 7, 3, 5, 1};
   Fields fields = fields_of(state);
@@ -97,7 +97,7 @@ FittedLine progress_line(const StepProgress& state, int width, std::span<char> o
       if (fields.columns() > room) fields.shown[i] = false;
   if (width == 0 || fields.columns() <= room) line.add(kHead);
   const int bar = std::min(kWidestBar, room - 2 - fields.columns());
-  if (width > 0 && bar >= kNarrowestBar) {
+  if (width > 0 && wanted == ProgressBar::fitting && bar >= kNarrowestBar) {
     line.bar(static_cast<double>(state.step) / static_cast<double>(std::max<int64_t>(1, state.total)), bar);
     line.add("  ");
   }

@@ -56,6 +56,9 @@ TEST(ProgressLine, shows_all_of_it_beside_a_bar_on_a_usual_terminal_and_no_bar_e
   EXPECT_THAT(wide,
               HasSubstr("  512/938  loss 1.2041  lr 1.40e-04  1571 tok/s  data 0 %  eta 9:12  mem 6.00 GiB"));
   EXPECT_THAT(line_of(kState, 0), Not(HasSubstr("█")));
+  std::array<char, 512> text;
+  const FittedLine dumb = progress_line(kState, 110, text, ProgressBar::none);
+  EXPECT_EQ(std::string(text.data(), dumb.bytes), line_of(kState, 0));
   StepProgress long_run = kState;
   long_run.seconds_left = 3 * 3600 + 61;
   EXPECT_THAT(line_of(long_run, 0), HasSubstr("eta 3:01:01"));

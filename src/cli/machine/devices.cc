@@ -16,7 +16,9 @@
 #include "fleet/devices/nvml.h"
 #include "fleet/devices/watch.h"
 #include "fleet/queue/processes/process_tree.h"
+#include "gpu/cuda_card.h"
 #include "gpu/nccl.h"
+#include "prepare/own_cards.h"
 #include "ranks/launch.h"
 
 namespace plimsoll {
@@ -122,6 +124,15 @@ std::string processes_text(const devices::GpuReport& report) {
   return any ? "\n" + table.render("  ") : "";
 }
 
+// Cards that this program can plan for, and not train on.
+bool lacks_cuda(const devices::GpuReport& report) {
+  return !report.gpus.empty() && !gpu::built_with_cuda() && !emulates_cards();
+}
+
+constexpr const char* kLacksCuda =
+    "this program was built without CUDA: it trains on the CPU, plans for these GPUs, and queues commands on "
+    "them. To train on a GPU, build it with nvcc 12.8 or later\n";
+
 std::string gpus_text(const devices::GpuReport& report) {
   if (!report.problem.empty())
     return fitted(formatted("no GPU: {}. The CPU is what there is.\n", printable(report.problem)),
@@ -143,6 +154,7 @@ ExitCode run_devices(bool json) {
   const std::optional<NcclHere> nccl = nccl_here(report);
   if (!json) {
     print(fitted(cpu_text(cpu) + mpi_text(mpi), output_columns()) + gpus_text(report) +
+          (lacks_cuda(report) ? fitted(kLacksCuda, output_columns()) : "") +
           (nccl ? fitted(nccl_text(*nccl), output_columns()) : ""));
     return ExitCode::ok;
   }
@@ -154,6 +166,7 @@ ExitCode run_devices(bool json) {
                  {"memory_bytes", cpu.memory},
                  {"free_bytes", cpu.free.bytes}};
   root["mpi"] = {{"library", mpi.library}, {"launcher", mpi.launcher}, {"problem", mpi.problem}};
+  root["built_with_cuda"] = gpu::built_with_cuda();
   if (nccl) root["nccl"] = {{"library", nccl->library}, {"file", nccl->file}, {"problem", nccl->problem}};
   root.update(devices::report_json(report));
   print(json_text(root));

@@ -10,6 +10,8 @@
 #include "base/print.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "models/family.h"
+#include "recipe/model_files.h"
 
 namespace plimsoll {
 namespace {
@@ -71,6 +73,16 @@ nlohmann::ordered_json fetch_json(const hub::FetchOptions& options, const hub::F
           {"bytes", result.bytes}, {"received", result.received}, {"files", files}};
 }
 
+// The reason why the fetched model is not trained; "" if it is, or if its files do not show that.
+std::string why_not_trained(const std::filesystem::path& folder) try {
+  ModelFiles().spec(folder);
+  return "";
+} catch (const UsageError& error) {
+  return error.what();
+} catch (const Error&) {
+  return "";
+}
+
 ExitCode run(FetchArguments& arguments) {
   read_address(arguments);
   if (arguments.dataset && arguments.config_only)
@@ -79,6 +91,10 @@ ExitCode run(FetchArguments& arguments) {
   hub::FetchOptions& options = arguments.options;
   options.kind = arguments.dataset ? HubKind::dataset : HubKind::model;
   options.wanted = arguments.config_only ? hub::Wanted::config_only : hub::Wanted::all;
+  const bool is_model = options.kind == HubKind::model;
+  if (const std::string refusal = is_model ? refusal_of_name(options.name) : ""; !refusal.empty())
+    say(formatted("note    by its name {} is not a model that is trained: {}", printable(options.name),
+                  refusal));
   FetchLine line;
   const hub::FetchResult result =
       hub::fetch(options, {.progress = [&](const hub::FetchProgress& progress) { line.draw(progress); },
@@ -96,7 +112,10 @@ ExitCode run(FetchArguments& arguments) {
   print(formatted("fetched  {} · {} · {}{}\nfolder   {}\n", printable(options.name),
                   files == 1 ? "1 file" : format_count(files) + " files", format_bytes(result.bytes),
                   result.received == 0 ? ", all here already" : "", printable(result.folder.string())));
-  if (options.kind == HubKind::model)
+  const std::string why_not = is_model ? why_not_trained(result.folder) : "";
+  if (!why_not.empty())
+    say(formatted("note    fetched for other programs: {}", why_not));
+  else if (is_model)
     print(formatted("plan     plimsoll plan {}\n", printable(options.name)));
   return ExitCode::ok;
 }

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/print.h"
+#include "base/shell_word.h"
 #include "base/system_memory.h"
 #include "cli/caller_arguments.h"
 #include "cli/commands.h"
@@ -248,6 +249,16 @@ ExitCode run_alone(TrainArguments& arguments, const LoadedRecipe& loaded, LogLev
   return run(arguments, level);
 }
 
+// Refuses the folder of a run, whose recipe lies in it.
+void refuse_run_folder(const TrainArguments& arguments, const Recipe& recipe) {
+  const std::filesystem::path folder = arguments.recipe.path;
+  std::error_code failed;
+  if (!recipe.data.train.empty() || !std::filesystem::exists(folder / "metrics.jsonl", failed)) return;
+  throw UsageError(
+      formatted("{}: is the folder of a run, whose recipe is in it: plimsoll train {} --resume continues it",
+                arguments.recipe.path, quoted((folder / "recipe.yaml").string())));
+}
+
 // In this process, or in those that it starts.
 ExitCode run_on_devices(TrainArguments& arguments, LogLevel level) {
   listen_to_save_requests();
@@ -257,6 +268,7 @@ ExitCode run_on_devices(TrainArguments& arguments, LogLevel level) {
     return run_as_rank(arguments, level, started);
   }
   const LoadedRecipe loaded = arguments.recipe.read();
+  refuse_run_folder(arguments, loaded.recipe);
   const int64_t devices = devices_here(loaded);
   if (devices == 1) return run_alone(arguments, loaded, level);
   if (!started.launcher.empty())

@@ -45,6 +45,7 @@ FitModel read_model(const RecipeArguments& recipe) {
   const std::filesystem::path path = recipe.path;
   std::error_code unknown;
   const bool is_file = std::filesystem::is_regular_file(path, unknown);
+  if (is_file && path.filename() != "config.json") refuse_rows_and_weights(recipe.path);
   if (is_file && path.filename() != "config.json")
     throw UsageError(
         formatted("{}: is a file; fit takes a model's name, its folder or its config.json. For a recipe: "

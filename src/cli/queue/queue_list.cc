@@ -256,7 +256,7 @@ std::string show_text(Store& store, const Entry& entry) {
                                     : date(*entry.promised)});
   std::string text =
       formatted("{} {}\n{}", entry.id, printable(entry.name), facts.render("  ", output_columns()));
-  for (const Attempt& one : attempts) text += attempt_text(store, entry, one);
+  for (const Attempt& one : attempts) text += fitted(attempt_text(store, entry, one), output_columns());
   return text;
 }
 

@@ -24,6 +24,7 @@
 #include "prepare/devices/card_models.h"
 #include "prepare/devices/device_choice.h"
 #include "prepare/devices/rank_cards.h"
+#include "ranks/launch.h"
 #include "recipe/load/load.h"
 
 namespace plimsoll {
@@ -239,6 +240,25 @@ RecipeToAdd with_counts(RecipeToAdd arguments, const LoadedRecipe& loaded, std::
   return arguments;
 }
 
+// Several processes need MPI at their turn: a number that may also be one is one where it is missing, and others are
+// refused now. Where Slurm starts them, it may be on the nodes alone.
+RecipeToAdd with_mpi(RecipeToAdd arguments, const LoadedRecipe& loaded, std::vector<std::string>& sets) {
+  const int64_t most =
+      arguments.devices.most > 0 ? arguments.devices.most : std::max<int64_t>(1, loaded.recipe.devices);
+  const std::string problem = most > 1 ? mpi_here().problem : "";
+  if (problem.empty()) return arguments;
+  if (!find_in_path("sbatch").empty()) {
+    say(formatted("note    for Slurm's nodes only: {}", problem));
+  } else if (arguments.devices.least == 1) {
+    say(formatted("note    planned for one device: {}", problem));
+    arguments.devices = {};
+    sets.emplace_back("devices=1");
+  } else {
+    throw UsageError(problem);
+  }
+  return arguments;
+}
+
 // The plans for each number of devices, as the recipe or --devices has it, the fastest first. A number that fits
 // nowhere is left out unless none fits.
 std::vector<PlansThere> plans_by_devices(const RecipeToAdd& arguments, const std::vector<std::string>& read,
@@ -291,7 +311,8 @@ RecipeEntry planned_entry(const RecipeToAdd& given, std::vector<std::string> set
                           const queue::Entry& common) {
   RecipeEntry recipe{common, {}, false};
   queue::Entry& entry = recipe.entry;
-  const RecipeToAdd arguments = with_counts(given, load(given.file, sets), sets);
+  const LoadedRecipe as_given = load(given.file, sets);
+  const RecipeToAdd arguments = with_mpi(with_counts(given, as_given, sets), as_given, sets);
   std::vector<std::string> read = sets;
   if (!arguments.gpu.empty())
     read.insert(read.begin(), {"device=card", "memory.device=auto", "memory.gpu=" + arguments.gpu});

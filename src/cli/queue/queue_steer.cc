@@ -131,9 +131,13 @@ ExitCode wait(const SteerArguments& arguments) {
   std::vector<int64_t> ids = ids_of(store, arguments, [](const Entry&) { return true; });
   if (ids.empty())
     for (const Entry& one : store.open_entries()) ids.push_back(one.id);
-  bool good = true;
+  bool good = true, told = false;
   for (const int64_t id : ids) {
     Entry entry = store.entry(id);
+    if (!told && !has_settled(entry) && !queue::has_worker(store.folder())) {
+      say("note    no worker runs: plimsoll queue run starts what waits");
+      told = true;
+    }
     for (; !has_settled(entry); entry = store.entry(id)) {
       store.require_in_place();
       std::this_thread::sleep_for(std::chrono::milliseconds(200));

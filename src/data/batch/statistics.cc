@@ -181,14 +181,20 @@ DataStatistics sample_data(Dataset& dataset, const RowSubset& subset, const Exam
 
 void refuse_without_targets(const std::string& name, const SampleRules& samples,
                             const std::string& first_damage) {
-  const std::string length = " within data.max_length " + std::to_string(samples.max_length);
+  // No text of a model fills as much: init looks at rows without a bound.
+  constexpr int64_t kNoBound = int64_t{1} << 24;
+  const bool has_bound = samples.max_length < kNoBound;
+  const std::string length = has_bound ? " within data.max_length " + std::to_string(samples.max_length) : "";
   const bool pairs = rule_of(samples.task.task).pairs;
   throw UsageError(
       name + (pairs ? ": no pair has a difference to learn" : ": no row has a token to learn") + length +
       (first_damage.empty()
-           ? pairs ? ". Raise it, or look at the rows: chosen and rejected are the same, or a prompt leaves "
-                     "no room for them."
-                   : ". Raise it: the prompts alone fill it, or all labels are -100, or targets are empty."
+           ? !has_bound ? pairs ? ". Chosen and rejected are the same."
+                                : ". All labels are -100, or targets are empty."
+             : pairs
+                 ? ". Raise it, or look at the rows: chosen and rejected are the same, or a prompt leaves "
+                   "no room for them."
+                 : ". Raise it: the prompts alone fill it, or all labels are -100, or targets are empty."
            : ". Rows are damaged and skipped; the first: " + first_damage));
 }
 

@@ -117,7 +117,8 @@ std::optional<ChatTemplate> chat_template_of(const TemplateChoice& choice, RowFo
     throw UsageError(
         choice.model.string() +
         ": has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), which "
-        "rows of messages need; name one as data.template: chatml, llama2, llama3, mistral or alpaca");
+        "rows of messages need; name one of chatml, llama2, llama3, mistral and alpaca: --set "
+        "data.template=chatml");
   return own;
 }
 

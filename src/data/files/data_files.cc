@@ -73,6 +73,17 @@ std::vector<fs::path> sorted_once(std::vector<fs::path> files) {
   return files;
 }
 
+// " of its own, and d/train has some: name that": folders within a folder are not read.
+std::string place_below(const fs::path& folder) {
+  constexpr int kMost = 10'000;
+  std::error_code failed;
+  fs::recursive_directory_iterator at(folder, failed), end;
+  for (int looked = 0; !failed && at != end && looked < kMost; at.increment(failed), ++looked)
+    if (is_data_file(at->path()))
+      return formatted(" of its own, and {} has some: name that", quoted(at->path().parent_path().string()));
+  return "";
+}
+
 std::vector<fs::path> files_of_folder(const fs::path& folder) {
   if (fs::exists(folder / "dataset_dict.json"))
     throw UsageError(formatted("{}: is a set of splits: name one of its folders, such as {}.",
@@ -82,7 +93,8 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (entry.is_regular_file() && is_data_file(entry.path())) files.push_back(entry.path());
   if (files.empty())
-    throw UsageError(formatted("{}: the folder has no data file: {}.", folder.string(), kFormats));
+    throw UsageError(
+        formatted("{}: the folder has no data file{}: {}.", folder.string(), place_below(folder), kFormats));
   return sorted_once(std::move(files));
 }
 

@@ -61,10 +61,11 @@ std::string run_words(const Plan& plan) {
                                run->steps == 1 ? " step" : " steps", duration_words(plan.run_seconds()));
   const bool is_whole = std::floor(run->epochs) == run->epochs;
   if (run->epochs > 0 && plan.request.workload.data)
-    text += formatted(" ({}{}{} rows)",
+    text += formatted(" ({}{}{} {})",
                       is_whole ? format_count(std::llround(run->epochs)) : format_number("%.6g", run->epochs),
                       run->epochs == 1 ? " epoch of " : " epochs of ",
-                      format_count(plan.request.workload.data->rows));
+                      format_count(plan.request.workload.data->rows),
+                      plan.request.workload.data->rows == 1 ? "row" : "rows");
   return text;
 }
 

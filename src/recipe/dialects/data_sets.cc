@@ -71,9 +71,9 @@ void find_files(const Layer& layer, const Node& at, const std::string& name, con
   }
   const bool may_be_hub = is_hub_name(name) || name.find('.') == std::string::npos;
   if (may_be_hub)
-    set.missing = formatted(
-        "there is no '{}' in {}, nor in the Hugging Face cache {}; where the name is one of the hub's: {}",
-        name, layer.source().folder.string(), hub_cache().string(), download_command(HubKind::dataset, name));
+    set.missing = formatted("there is no '{}' in {}, nor in the Hugging Face cache {}{}", name,
+                            layer.source().folder.string(), hub_cache().string(),
+                            where_to_find(HubKind::dataset, name));
   else
     set.files = {name};
 }

@@ -234,6 +234,9 @@ void read_script_text(std::vector<std::pair<Node, Source>>& layers, const fs::pa
   Node& keys = layers.back().first;
   if (is_alpaca_lora)
     for (ScriptArgument& one : script.arguments) one.name = word_of_transformers(one.name);
+  if (is_alpaca_lora)
+    for (ScriptChoice& one : script.choices) one.argument = word_of_transformers(one.argument);
+  decide_choices(keys, script);
   Node facts;
   facts.kind = Node::Kind::map;
   facts.key = kScriptFactsKey;

@@ -238,6 +238,52 @@ std::optional<Node> asks_for_bf16(const Tokens& tokens) {
   return scalar(tokens.front().text == "not" ? "false" : "true", false);
 }
 
+// `val_set_size > 0`, `not args.fast`, `eval_strategy != "no"`: fills in what is asked of which argument. False for
+// other conditions.
+bool read_condition(Tokens tokens, ScriptChoice& choice) {
+  if (!tokens.empty() && tokens.front().text == "not") {
+    choice.is_denied = true;
+    tokens.erase(tokens.begin());
+  }
+  const size_t name = tokens.size() > 2 && is_sign(tokens[1], ".") ? 2 : 0;
+  if (tokens.size() <= name || tokens[name].kind != TokenKind::name) return false;
+  choice.argument = tokens[name].text;
+  if (tokens.size() == name + 1) return true;
+  size_t at = name + 1;
+  for (;
+       at < tokens.size() && tokens[at].kind == TokenKind::sign && tokens[at].text.find_first_of("<>=!") == 0;
+       ++at)
+    choice.test += tokens[at].text;
+  const auto than = literal(Tokens(tokens.begin() + static_cast<std::ptrdiff_t>(at), tokens.end()));
+  if (!than || than->kind != Node::Kind::scalar || choice.test.empty()) return false;
+  choice.than = *than;
+  return true;
+}
+
+// `A if CONDITION else B`, or a condition alone, which is True or False.
+std::optional<ScriptChoice> read_choice(const Tokens& tokens) {
+  const auto begins = [&](std::string_view word) {
+    return std::ranges::find_if(
+        tokens, [&](const Token& one) { return one.kind == TokenKind::name && one.text == word; });
+  };
+  const auto condition = begins("if"), otherwise = begins("else");
+  ScriptChoice choice;
+  if (condition == tokens.end()) {
+    choice.yes = scalar("true", false);
+    choice.no = scalar("false", false);
+    if (tokens.size() > 1 && read_condition(tokens, choice) && (!choice.test.empty() || choice.is_denied))
+      return choice;
+    return std::nullopt;
+  }
+  if (otherwise == tokens.end() || otherwise < condition) return std::nullopt;
+  const auto yes = literal(Tokens(tokens.begin(), condition)),
+             no = literal(Tokens(otherwise + 1, tokens.end()));
+  if (!yes || !no || !read_condition(Tokens(condition + 1, otherwise), choice)) return std::nullopt;
+  choice.yes = *yes;
+  choice.no = *no;
+  return choice;
+}
+
 class Reader {
  public:
   void read(const std::vector<Statement>& statements) {
@@ -386,7 +432,11 @@ class Reader {
           text_.uses.push_back({argument, name, one[0].line});
         else if (auto value = asks_for_bf16(given) ? asks_for_bf16(given) : literal(given))
           add(name, std::move(value), one[0].line);
-        else if (given.size() > 1)  // one name alone may be anything
+        else if (auto choice = read_choice(given)) {
+          choice->name = name;
+          choice->line = one[0].line;
+          text_.choices.push_back(std::move(*choice));
+        } else if (given.size() > 1)  // one name alone may be anything
           text_.uses.push_back({"", name, one[0].line});
       }
     }

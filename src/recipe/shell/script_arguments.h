@@ -25,8 +25,20 @@ struct ScriptUse {
   int line = 0;
 };
 
+// A value that one argument decides: load_best_model_at_end=True if val_set_size > 0 else False.
+struct ScriptChoice {
+  std::string name;
+  Node yes, no;
+  std::string argument;
+  std::string test;  // ">", "==" and the like with `than`; "": whether it is true
+  Node than = {};
+  bool is_denied = false;  // not ...
+  int line = 0;
+};
+
 struct ScriptText {
   std::vector<ScriptArgument> arguments;
+  std::vector<ScriptChoice> choices;
   std::vector<ScriptUse> uses;  // `argument` is "" where a value is worked out
   int adapters = 0;             // the line that makes LoRA's configuration; 0: no line does
   bool always_adapts = false;   // whatever its arguments say

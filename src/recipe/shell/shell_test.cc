@@ -534,6 +534,32 @@ TEST_F(ShellScripts, a_program_of_one_s_own_that_calls_its_model_base_model_is_n
   EXPECT_EQ(recipe("python -m axolotl.cli.train c.yaml\n").data.truncation, Truncation::drop) << "this is";
 }
 
+TEST_F(ShellScripts, a_value_that_an_argument_of_the_script_decides_is_that_argument_s) {
+  const std::string command = "python t.py --model_name_or_path m --train_file a.jsonl --do_train";
+  const auto script = [&](const std::string& value) {
+    write("t.py",
+          "@dataclass\nclass A:\n    test_size: float = 0.1\n    bf16: bool = False\n"
+          "args = TrainingArguments(learning_rate=1e-4 if bf16 else 3e-4, per_device_train_batch_size=2, "
+          "load_best_model_at_end=" +
+              value + ")\n");
+  };
+  const auto best = [&](const std::string& more) {
+    return recipe(command + more + "\n").save.best.value_or("last");
+  };
+  for (const char* value : {"True if test_size > 0 else False", "test_size > 0", "args.test_size != 0",
+                            "not args.bf16", "True"}) {
+    script(value);
+    EXPECT_EQ(best(""), "loss") << value;
+    EXPECT_DOUBLE_EQ(recipe(command + "\n").optimizer.lr, 3e-4);
+  }
+  script("True if test_size >= 0.2 else False");
+  EXPECT_EQ(best(""), "last");
+  EXPECT_EQ(best(" --test_size 0.2"), "loss");
+  EXPECT_DOUBLE_EQ(recipe(command + " --bf16 true\n").optimizer.lr, 1e-4);
+  script("True if found else False");
+  EXPECT_EQ(best(""), "last") << "nobody says what it is";
+}
+
 TEST_F(ShellScripts, arithmetic_has_an_older_form) {
   const std::string command =
       "python t.py --model_name_or_path m --learning_rate 1e-4 --gradient_accumulation_steps ";

@@ -33,6 +33,8 @@ inline constexpr std::array<std::string_view, 4> kSplits = {"@tensor_parallel", 
 
 // The part that names what starts the training: a script's name, or a tool's command.
 inline constexpr const char* kProgramPart = "@program";
+// That name where a file has a script's arguments and names no script.
+inline constexpr const char* kScriptOfFile = "the script of this file";
 // The note that all weights are trained, until a method is given.
 inline constexpr const char* kTrainersMethod = "method of the Trainer";
 // The name of the user's own training script; "" where the recipe does not belong to one.

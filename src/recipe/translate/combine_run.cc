@@ -155,6 +155,36 @@ void combine_save_limit(Layer& layer) {
     layer.ignore(*last, "off: each epoch has a checkpoint", true);
 }
 
+bool is_on(const Said* said) { return said != nullptr && read_foreign_flag(said->value) == true; }
+
+// Reads whether example scripts of transformers train. A Trainer by itself trains, whatever its arguments say here, and
+// switches do_eval on where it evaluates during a training.
+void combine_what_to_do(Layer& layer) {
+  const Said *evaluates = layer.part("@do_eval"), *predicts = layer.part("@do_predict");
+  for (const auto& [said, name] : {std::pair{evaluates, "@do_eval"}, std::pair{predicts, "@do_predict"}})
+    if (said != nullptr && layer.says({name}))
+      layer.ignore(*said,
+                   said == evaluates ? "there is an evaluation where data.eval names rows"
+                                     : "plimsoll generate answers rows after a training",
+                   !is_on(said));
+  if (!layer.says({"@do_train"})) return;
+  const Said* trains = layer.part("@do_train");
+  if (read_foreign_flag(trains->value) != false)
+    return layer.ignore(*trains, "the command decides: plimsoll train", !is_on(trains));
+  const Said* strategy = layer.part("@eval_strategy");
+  const bool meanwhile = strategy != nullptr && !is_off(strategy->value) && !is_word(strategy, "no");
+  const Said* instead = is_on(predicts) ? predicts : is_on(evaluates) && !meanwhile ? evaluates : nullptr;
+  if (instead != nullptr)
+    return layer.refuse(*trains,
+                        formatted("with {} these are arguments of an evaluation, which plimsoll eval MODEL "
+                                  "--data ROWS does; with do_train: true they are those of a training",
+                                  instead->as_written));
+  if (own_script(layer) == kScriptOfFile)
+    return layer.ignore(*trains,
+                        "transformers' example scripts alone ask for it; a Trainer trains all the same");
+  layer.refuse(*trains, "nothing would be trained; remove it");
+}
+
 // The checkpoint that a run ends with, and what it is the best by; transformers writes "eval_" before
 // metrics.
 void combine_best(Layer& layer) {
@@ -413,6 +443,7 @@ std::optional<Node> read_whole(const Layer& layer, const Node& at, const std::fi
 
 void combine_run(Layer& layer) {
   combine_log(layer);
+  combine_what_to_do(layer);
   combine_resume(layer);
   combine_every(layer, {"eval.every", "@eval_steps", "@eval_strategy", "@eval_times"});
   combine_every(layer, {"save.every", "@save_steps", "@save_strategy", "@save_times"});

@@ -97,6 +97,48 @@ const ScriptUse* use_of(const std::string& argument, const ScriptText& script) {
 
 }  // namespace
 
+namespace {
+
+// As Python has it: 0, an empty text and None are false.
+bool is_truthy(const Node& value) {
+  if (const auto flag = read_foreign_flag(value)) return *flag;
+  if (const auto number = read_foreign_number(value)) return *number != 0;
+  return value.kind != Node::Kind::null && !value.is_word("None") &&
+         !(value.text.empty() && value.items.empty());
+}
+
+std::optional<bool> holds(const ScriptChoice& choice, const Node& value) {
+  if (choice.test.empty()) return is_truthy(value);
+  const auto number = read_foreign_number(value), than = read_foreign_number(choice.than);
+  if (choice.test == "==" || choice.test == "!=") {
+    const bool same = number && than ? *number == *than : value.text == choice.than.text;
+    return same == (choice.test == "==");
+  }
+  if (!number || !than) return std::nullopt;
+  if (choice.test == ">") return *number > *than;
+  if (choice.test == ">=") return *number >= *than;
+  if (choice.test == "<") return *number < *than;
+  if (choice.test == "<=") return *number <= *than;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void decide_choices(const Node& keys, ScriptText& script) {
+  std::vector<ScriptArgument> decided;
+  for (const ScriptChoice& choice : script.choices) {
+    const auto declared = std::ranges::find(script.arguments, choice.argument, &ScriptArgument::name);
+    const Node* value = find_node(keys, choice.argument);
+    if (value == nullptr && declared != script.arguments.end()) value = &declared->value;
+    const std::optional<bool> answer = value == nullptr ? std::nullopt : holds(choice, *value);
+    if (answer)
+      decided.push_back({choice.name, *answer != choice.is_denied ? choice.yes : choice.no, choice.line});
+    else
+      script.uses.push_back({"", choice.name, choice.line});  // worked out
+  }
+  script.arguments.insert(script.arguments.end(), decided.begin(), decided.end());
+}
+
 std::vector<ScriptUse> rename_by_use(Node& keys, ScriptText& script) {
   std::vector<ScriptUse> renamed;
   std::set<std::string> known;
@@ -164,8 +206,12 @@ std::vector<ScriptArgument> script_defaults(const std::vector<const Node*>& said
       return is_one_of(to, both) && (known.contains(both[0]) || known.contains(both[1]));
     });
   };
+  // The best checkpoint is known where there are rows to evaluate on.
+  const bool evaluates = known.contains("@eval_share") || known.contains("data.eval") ||
+                         keys.contains("@eval_share") || keys.contains("data.eval");
   std::erase_if(arguments, [&](const ScriptArgument& one) {
     const Alias* row = row_of(one.name);
+    if (row != nullptr && row->to == "@best" && !says_already(row->to)) return !evaluates;
     if (row == nullptr || says_already(row->to)) return true;
     if (keys[std::string(row->to == "@dataset" ? "data.train" : row->to)] > 1) return true;
     if (one.value.kind == Node::Kind::scalar && (one.value.text.empty() || one.value.text == "auto"))

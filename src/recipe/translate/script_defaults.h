@@ -14,6 +14,9 @@ namespace plimsoll {
 std::vector<ScriptArgument> script_defaults(const std::vector<const Node*>& said,
                                             std::vector<ScriptArgument> arguments);
 
+// Adds to the script's arguments the values that its arguments decide, as the command says them, else by their defaults; of
+// arguments with neither it adds none.
+void decide_choices(const Node& keys, ScriptText& script);
 // Calls arguments that the script hands on under names of transformers, PEFT and TRL by these names, in the command's keys
 // and among its own arguments. In the answer are those that changed, each with its new name in place.
 std::vector<ScriptUse> rename_by_use(Node& keys, ScriptText& script);

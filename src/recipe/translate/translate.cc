@@ -353,7 +353,7 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
       may_have_sections && !opened && (is_of_arguments_alone(root) || is_of_nameless_script(root));
   const bool is_of_own_script = opened || is_alone || (tool == Tool::trl && names_own_script(root));
   const std::string program = launched != nullptr ? launched->text
-                              : is_of_own_script  ? "the script of this file"
+                              : is_of_own_script  ? kScriptOfFile
                                                   : std::string();
   if (!program.empty()) {
     Said said = {text, std::string(kProgramKey), program, layers_ + 1};

@@ -230,6 +230,11 @@ class Words(unittest.TestCase):
             done = subprocess.run([str(PLIMSOLL), "doctor", "-"], input=line + "\n", capture_output=True, text=True, timeout=600)
             self.assertEqual(done.stdout.count("line 1: "), 1, done.stdout)
 
+    def test_devices_are_named_by_their_family(self):
+        for name, device in (("gaudi", "HPU"), ("ascend", "NPU"), ("neuron-device", "an accelerator"), ("metalium-bank", "an accelerator"),
+                             ("cuda-malloc", "a GPU")):
+            self.assertIn(device, diagnose(log(name))["headline"])
+
     def test_articles(self):
         self.assertTrue(diagnose(log("jax-tpu-hbm"))["headline"].endswith("on an accelerator"))
         self.assertTrue(diagnose(log("cupy"))["headline"].endswith("on a GPU"))
@@ -269,6 +274,29 @@ class Shapes(unittest.TestCase):
         self.assertFalse(any("LoRA" in step["what"] for step in diagnose(log("torch-logits"))["steps"]))
         without = "".join(line + "\n" for line in log("torch-logits").splitlines() if "trainable%" not in line)
         self.assertTrue(any("LoRA" in step["what"] for step in diagnose(without)["steps"]))
+
+    def test_steps_fit_the_device_and_the_phase(self):
+        """The monitor is that of the device's maker; no batch is too large while weights are loaded."""
+        steps = lambda name: [step["what"] for step in diagnose(log(name))["steps"]]
+        for name, tool in (("metal-insufficient", "Activity Monitor"), ("torch-mps", None), ("hip-code", "rocm-smi"), ("xpu-on-platform", "xpu-smi"),
+                           ("ascend-code", "npu-smi info"), ("words-apply", "npu-smi info"), ("gaudi-status", "hl-smi"),
+                           ("neuron-status-4", "neuron-top"), ("words-reserve", "nvidia-smi"), ("cuda-malloc", "nvidia-smi")):
+            with self.subTest(name):
+                self.assertEqual(any("nvidia-smi" in step for step in steps(name)), tool == "nvidia-smi", steps(name))
+                self.assertTrue(tool is None or tool in steps(name)[0], steps(name))
+        for name in ("accelerate-dispatched", "offload-dir", "offload-folder", "exllama-vram"):
+            self.assertFalse(any("micro-batch" in step for step in steps(name)), steps(name))
+        self.assertFalse(any("unchanged" in step for step in steps("zz-tpu-reservable")), "the same again fails the same way")
+
+    def test_programs_have_steps_of_their_own(self):
+        for name, word in (("compiler-killed", "MAX_JOBS"), ("compiler-refused", "MAX_JOBS"), ("spark-result", "maxResultSize"),
+                           ("deepspeed-buffer-size", "buffer_size"), ("deepspeed-buffer-count", "buffer_count"), ("wsl-gone", ".wslconfig"),
+                           ("postgres-context", "work_mem"), ("elastic-limit", "-Xmx"), ("java-heap", "-Xmx"), ("node-heap", "--max-old-space-size"),
+                           ("mlx-buffer", "in parts"), ("dask-budget", "memory_limit"), ("duckdb-limit", "memory_limit"), ("jax-vmem", "blocks"),
+                           ("opencl-object", "max_bin")):
+            with self.subTest(name):
+                (step,) = diagnose(log(name))["steps"]
+                self.assertIn(word, step["what"])
 
     def test_settings_and_bars_of_loading_are_no_steps(self):
         found = diagnose(log("torch-settings-are-no-steps"))

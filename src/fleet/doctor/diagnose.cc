@@ -148,9 +148,28 @@ bool is_one_of(std::string_view word, std::initializer_list<std::string_view> wo
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+// The device of a family whose messages do not name it: empty for GPUs.
+std::string_view device_of_family(std::string_view name) {
+  struct Family {
+    std::string_view begins, device;
+  };
+  constexpr std::array<Family, 8> kFamilies = {{{"xla.hbm", "accelerator"},
+                                                {"xla.vmem", "accelerator"},
+                                                {"xla.tpu", "accelerator"},
+                                                {"neuron.", "accelerator"},
+                                                {"poplar.", "accelerator"},
+                                                {"metalium.", "accelerator"},
+                                                {"gaudi.", "HPU"},
+                                                {"ascend.", "NPU"}}};
+  const auto found =
+      std::ranges::find_if(kFamilies, [&](const Family& family) { return name.starts_with(family.begins); });
+  return found == kFamilies.end() ? std::string_view() : found->device;
+}
+
 std::string device_name(const Message& message) {
   const std::string backend = message.word(message.word("backend").empty() ? "on_device" : "backend");
-  const std::string kind = message.row->name.starts_with("xla.hbm")                  ? "accelerator"
+  const std::string_view family = device_of_family(message.row->name);
+  const std::string kind = !family.empty()                                           ? std::string(family)
                            : backend == "MPS"                                        ? "GPU (MPS)"
                            : is_one_of(backend, {"XPU", "NPU", "HPU", "TPU", "MLU"}) ? backend
                                                                                      : "GPU";
@@ -274,9 +293,9 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
       diagnosis.cause = Cause::other_processes;
       diagnosis.certainty = Certainty::likely;
       diagnosis.reason = message.row->words;
-    } else if (message.row->name == "xla.hbm") {
+    } else if (is_one_of(message.row->name, {"xla.hbm", "xla.vmem"})) {
       diagnosis.certainty = Certainty::certain;
-      diagnosis.reason = "the compiled program needs more than the accelerator has";
+      diagnosis.reason = message.row->words;
       if (const Bytes* missing = message.size("short")) diagnosis.missing = missing->value;
     } else {
       diagnose_device(message, diagnosis);

@@ -79,6 +79,8 @@ Found bracket(std::string_view text) {
   const size_t close = text.find(']');
   if (close == text.npos || close > kMostPrefix || close < 2) return {};
   std::string_view inside = without_blanks(text.substr(1, close - 1));
+  // "[Errno 12] Cannot allocate memory", "[metal::malloc] ...": of the message, and not before it.
+  if (inside.starts_with("Errno ") || inside.starts_with("WinError ") || inside.ends_with("alloc")) return {};
   std::string_view rest = text.substr(close + 1);
   for (const std::string_view end : {"<stderr>:", "<stdout>:", ":"})
     if (rest.starts_with(end)) rest.remove_prefix(end.size());

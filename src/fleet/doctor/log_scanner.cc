@@ -50,11 +50,11 @@ void squeeze(std::string_view text, std::string& out, bool& gap, Each each) {
 // Lines of programs and their documentation speak of messages without being one.
 bool is_quoted(const std::string& head) {
   static const Expression kCode(
-      R"(^ (?: \# (?! [0-9]) | // | /\* | \* (?! \*\* ) | <!-- | ;; | """ | ''' | ` | > | -- ))"
-      R"( | ^ (?: [\w.]* print | raise | [\w.]* log (?:ger)? \. \w+ | if | elif | except | return | assert | [\w.]* warn \w* | assertIn | self\.assert \w* | grep | echo ) (?: [\w.]+ )? \s* [\("'])"
+      R"(^ (?! .* \) [\w.]* (?: Error | Exception ) : [^"']* $ ) (?: \# (?! [0-9] | [\w.]* Error: ) | // | /\* | \* (?! \*\* ) | <!-- | ;; | """ | ''' | ` | > | -- ))"
+      R"( | ^ (?! .* \) [\w.]* (?: Error | Exception ) : [^"']* $ ) (?: [\w.]* print | raise | [\w.]* log (?:ger)? \. \w+ | if | elif | except | return | assert | [\w.]* warn \w* | assertIn | self\.assert \w* | grep | echo ) (?: [\w.]+ )? \s* [\("'])"
       R"( | ^ (?: if | elif | except | assert | grep ) .* ["'])"
       R"( | (?i: ifyou | whenyou | youmay | youmight | youwill | youcan | youget | e\.g\. | forexample | suchas | example: | seean | errorslike | errorlike | maysee | faq | toavoid | avoid | prevent | insteadof | howto | tip: | hint: | question: | questionsabout | mightraise | mayraise ) )"
-      R"( | ` [\w.:]* $ )");
+      R"( | ^ [^`]* (?: ` [^`]* ` [^`]* )* ` [\w.:]* $ )");
   Expression::Groups groups;
   return kCode.match(head, groups);
 }

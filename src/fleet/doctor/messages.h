@@ -66,6 +66,7 @@ std::vector<MessageRow> kernel_messages();
 std::vector<MessageRow> scheduler_messages();  // Slurm, Kubernetes, Ray, exit codes
 std::vector<MessageRow> ranks_messages();      // NCCL, MPI, several processes of one run
 std::vector<MessageRow> fault_messages();      // crashes, disks, devices that fail
+std::vector<MessageRow> program_messages();    // compilers, databases, heaps of languages, small runtimes
 std::vector<MessageRow> other_messages();      // failures of other kinds, and warnings
 std::vector<MessageRow> place_messages();
 std::vector<MessageRow> shape_messages();

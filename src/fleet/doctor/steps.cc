@@ -1,5 +1,7 @@
 // The next steps, by cause: in order, those that keep the result first.
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "base/format.h"
 #include "base/units.h"
@@ -9,6 +11,45 @@ namespace plimsoll::doctor {
 namespace {
 
 using Steps = std::vector<Step>;
+
+// True where memory ran out while weights were loaded: no batch has a part in that.
+bool is_of_loading(const Diagnosis& diagnosis) {
+  if (!diagnosis.message) return false;
+  const std::string_view name = diagnosis.message->row->name;
+  return name == "accelerate.dispatched" || name == "exllama.vram" ||
+         diagnosis.message->during.find("loaded") != std::string_view::npos;
+}
+
+// Lists what is on a device: the tool of its maker.
+std::string_view monitor_of(const Message& message) {
+  struct Tool {
+    std::string_view backends, families, tool;  // families: of rows, by the beginning of their names
+  };
+  constexpr std::array<Tool, 9> kTools = {
+      {{" MPS Metal metal METAL ", " metal. mlx. torch.mps ", "Activity Monitor"},
+       {" HIP hip ROCm rocm ", " hip. hsa. amdgpu. ", "rocm-smi"},
+       {" XPU ", " ipex. level_zero. sycl. ", "xpu-smi"},
+       {" NPU CANN aclrt rtMalloc ", " ascend. ", "npu-smi info"},
+       {" HPU ", " gaudi. ", "hl-smi"},
+       {" MLU ", " mlu. ", "cnmon"},
+       {" MUSA musa ", " musa. ", "mthreads-gmi"},
+       {" TPU ", " xla.hbm xla.tpu xla.unlikely ", "tpu-info"},
+       {" ", " neuron. ", "neuron-top"}}};
+  const std::string word = message.word(message.word("backend").empty() ? "on_device" : "backend");
+  const std::string backend = formatted(" {} ", word);
+  const std::string_view name = message.row->name;
+  const std::string family = formatted(" {} ", name.substr(0, name.find('.') + 1));
+  const std::string part = formatted(" {} ", name.substr(0, name.find('_')));
+  for (const Tool& tool : kTools)
+    if ((backend.size() > 2 && tool.backends.find(backend) != std::string_view::npos) ||
+        tool.families.find(family) != std::string_view::npos ||
+        tool.families.find(part) != std::string_view::npos)
+      return tool.tool;
+  const std::string_view quote = message.quote;
+  for (const std::string_view source : {"hip_", "rocdevice", "/rocm"})  // of ROCm's own runtime
+    if (quote.find(source) != quote.npos) return "rocm-smi";
+  return "nvidia-smi";
+}
 
 bool happened(const Diagnosis& diagnosis, std::string_view where) {
   return diagnosis.message && diagnosis.message->during.find(where) != std::string_view::npos;
@@ -74,7 +115,7 @@ void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
          "(per_device_eval_batch_size, eval_accumulation_steps)"});
   } else if (happened(diagnosis, "generation")) {
     steps.push_back({"generate for fewer sequences at a time"});
-  } else if (happened(diagnosis, "loaded")) {
+  } else if (is_of_loading(diagnosis)) {
     steps.push_back(
         {"load weights in the type they train in, straight to their device (torch_dtype, "
          "low_cpu_mem_usage)"});
@@ -113,7 +154,8 @@ void add_server_share(const Message& message, Steps& steps) {
              "left holds its weights and its cache",
              share),
          0, true, "--gpu-memory-utilization " + share});
-  steps.push_back({"free what others hold on the device (nvidia-smi lists them), and start it unchanged"});
+  steps.push_back({formatted("free what others hold on the device ({} lists them), and start it unchanged",
+                             monitor_of(message))});
 }
 
 void device_steps(const Diagnosis& diagnosis, Steps& steps) {
@@ -124,9 +166,10 @@ void device_steps(const Diagnosis& diagnosis, Steps& steps) {
     case Cause::other_processes: {
       if (message.row->name == "vllm.startup_free") return add_server_share(message, steps);
       const int64_t need = own_need(message);
-      steps.push_back({formatted(
-          "run it unchanged where {} free, or when the others have ended (nvidia-smi lists them)",
-          need > 0 ? formatted("more than {} are", format_bytes(need)) : std::string("enough is"))});
+      steps.push_back(
+          {formatted("run it unchanged where {} free, or when the others have ended ({} lists them)",
+                     need > 0 ? formatted("more than {} are", format_bytes(need)) : std::string("enough is"),
+                     monitor_of(message))});
       add_queue(diagnosis, steps);
       if (cuda && idle_would_do(message, diagnosis.missing))
         steps.push_back(expandable_segments(idle_bytes(message)));
@@ -147,9 +190,10 @@ void device_steps(const Diagnosis& diagnosis, Steps& steps) {
       break;
     case Cause::anomaly:
       steps.push_back({"run it once more unchanged"});
-      steps.push_back(
-          {"if it fails again: look for another process that takes memory for moments (nvidia-smi -l 1), and "
-           "for the driver's messages (dmesg)"});
+      steps.push_back({formatted(
+          "if it fails again: look for another process that takes memory for moments ({}), and for the "
+          "driver's messages (dmesg)",
+          monitor_of(message))});
       break;
     case Cause::host_fallback:
       steps.push_back({"switch the driver's fallback to system memory off, so that figures mean the device"});
@@ -202,10 +246,12 @@ void host_steps(const Diagnosis& diagnosis, Steps& steps) {
   steps.push_back({"offload less to the host, or to disk"});
 }
 
-void library_steps(Steps& steps) {
+void library_steps(const Message& message, Steps& steps) {
+  const std::string_view tool = monitor_of(message);
   steps.push_back(
-      {"see what is free on the device when the library starts (nvidia-smi), and look for an earlier "
-       "error in the log: CUDA_LAUNCH_BLOCKING=1 names the right place"});
+      {formatted("see what is free on the device when the library starts ({}), and look for an earlier "
+                 "error in the log{}",
+                 tool, tool == "nvidia-smi" ? ": CUDA_LAUNCH_BLOCKING=1 names the right place" : "")});
   steps.push_back({"compare the library's version with the one that PyTorch was built for"});
   steps.push_back({"halve the micro-batch and double the accumulation: if that helps, it was memory"});
 }
@@ -227,10 +273,10 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
     case Cause::anomaly:
       return device_steps(diagnosis, steps);
     case Cause::device_unspecified:
-      steps.push_back({"see what else is on the device before the run starts: nvidia-smi"});
+      steps.push_back({formatted("see what else is on the device before the run starts: {}",
+                                 monitor_of(*diagnosis.message))});
       return add_shrinking(diagnosis, steps);
     case Cause::software_cap:
-      if (add_remedy(diagnosis, steps)) return;
       steps.push_back(
           {"raise or lift the limit: set_per_process_memory_fraction, per_process_memory_fraction in the "
            "allocator's variable, "
@@ -242,7 +288,6 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"serve a shorter length (max_model_len)", 0, false, ""});
       return;
     case Cause::pinned_host:
-      if (add_remedy(diagnosis, steps)) return;
       steps.push_back({"pin less: pin_memory=False, fewer loader processes, a smaller prefetch"});
       steps.push_back({"raise the limit on locked memory (ulimit -l) where one is set"});
       return;
@@ -262,17 +307,14 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"the lines below the refusal name what would fit", 0, true, ""});
       return;
     case Cause::killed:
-      if (add_remedy(diagnosis, steps)) return;
       steps.push_back(
           {"see who killed it: `dmesg -T | grep -i -A1 'killed process'`, memory.events of its control "
-           "group, `sacct -j JOB -o State,MaxRSS`"});
+           "group, `sacct -j JOB -o State,MaxRSS`, `kubectl describe pod POD`, `docker inspect CONTAINER`"});
       steps.push_back({"if the kernel did: run `plimsoll doctor` on what these say"});
       return;
     case Cause::library_unclear:
-      return library_steps(steps);
+      return library_steps(*diagnosis.message, steps);
     case Cause::other_failure:
-      add_remedy(diagnosis, steps);
-      return;
     case Cause::none:
       return;
   }
@@ -280,6 +322,9 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
 
 }  // namespace
 
-void add_steps(Diagnosis& diagnosis) { add_by_cause(diagnosis, diagnosis.steps); }
+void add_steps(Diagnosis& diagnosis) {
+  const bool has_its_own = diagnosis.message && add_remedy(diagnosis, diagnosis.steps);
+  if (!has_its_own) add_by_cause(diagnosis, diagnosis.steps);
+}
 
 }  // namespace plimsoll::doctor

@@ -41,7 +41,7 @@ void add_fault_exits(std::vector<MessageRow>& rows) {
   rows.push_back({"exit.bus",
                   Sign::killed,
                   "Bus error",
-                  {R"(^ Bus error (?: \( core dumped \) )? $)"},
+                  {R"(^ Bus error (?: \( core dumped \) .* )? $)"},
                   kBus,
                   R"(^ (?: [\w./-]+ : line [0-9]+ : \s* [0-9]+ )? $)",
                   true,
@@ -163,6 +163,7 @@ void add_fault_limits(Failures& failures) {
   failures.add("limit.processes", "System unable to allocate necessary resources for OMP thread", "", kWords,
                kFewer);
   failures.add("limit.processes", "unable to create new native thread", "", kWords, kFewer);
+  failures.add("limit.processes", "unable to create native thread", "", kWords, kFewer);
 }
 
 void add_fault_files(Failures& failures) {

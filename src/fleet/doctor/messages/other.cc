@@ -17,6 +17,8 @@ std::vector<MessageRow> other_messages() {
               "a kernel's own check failed: mostly an index or label out of range"),
       failure("cuda.illegal_access", "an illegal memory access was encountered", "",
               "a kernel read or wrote outside of its memory: a bug, not want of memory"),
+      failure("cuda.illegal_access", "cudaErrorIllegalAddress", "",
+              "a kernel read or wrote outside of its memory: a bug, not want of memory"),
       failure("cuda.misaligned", "misaligned address", "", "a kernel used an address that is not aligned",
               R"(CUDA error: $)"),
       failure("cuda.no_kernel", "no kernel image is available for execution", "",
@@ -27,6 +29,11 @@ std::vector<MessageRow> other_messages() {
       failure("cuda.initialization", "CUDA error: initialization error", "",
               "CUDA did not start: often a fork after it was in use"),
       failure("cuda.busy", "all CUDA-capable devices are busy or unavailable", "",
+              "the device belongs to another process alone, or does not answer"),
+      failure("cuda.busy", "busy or unavailable", "",
+              "the device belongs to another process alone, or does not answer",
+              R"(CUDA-capable device (?: \( s \) | s )? (?: is/are | is | are )? $)"),
+      failure("cuda.busy", "cudaErrorDevicesUnavailable", "",
               "the device belongs to another process alone, or does not answer"),
       failure("cuda.driver_version", "CUDA driver version is insufficient", "",
               "the driver is older than the build asks for"),
@@ -214,8 +221,8 @@ const std::vector<MessageRow>& all_messages() {
     std::vector<MessageRow> rows;
     for (const auto& family :
          {torch_messages(), device_messages(), engine_messages(), framework_messages(), host_messages(),
-          kernel_messages(), scheduler_messages(), ranks_messages(), fault_messages(), other_messages(),
-          place_messages(), shape_messages(), general_messages()})
+          kernel_messages(), scheduler_messages(), ranks_messages(), program_messages(), fault_messages(),
+          other_messages(), place_messages(), shape_messages(), general_messages()})
       rows.insert(rows.end(), family.begin(), family.end());
     for (const std::string_view anchor : {"step", "Step", "iteration"})
       rows.push_back({"", Sign::step, anchor, {}, {}, {}});

@@ -223,7 +223,8 @@ TEST_F(RealFiles, deepspeed_files_that_the_tools_ship_are_known_by_name) {
             DType::f16);
   write("mine.json",
         R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Lamb", "params": {"lr": 1}}})");
-  EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: mine.json\n"), HasSubstr("'optimizer' of its own"));
+  EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: mine.json\n"),
+              HasSubstr("'optimizer': 'Lamb' does not exist here"));
   write("mine.json",
         R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})");
   EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: mine.json\n"), "no error");

@@ -169,6 +169,8 @@ constexpr std::array kNames = {
     SectionName{SectionKind::lora, "use_rslora", "use_rslora"},
     SectionName{SectionKind::lora, "use_dora", "use_dora"},
     SectionName{SectionKind::lora, "bias", "lora_bias"},
+    SectionName{SectionKind::lora, "type", "peft_type"},
+    SectionName{SectionKind::lora, "method", "peft_type"},
     SectionName{SectionKind::lora, "enabled", "use_lora"},
     SectionName{SectionKind::lora, "use_lora", "use_lora"},
     SectionName{SectionKind::lora, "enable", "use_lora"},
@@ -397,13 +399,53 @@ bool is_of_logs(std::string_view key) {
                      [&](std::string_view begin) { return small.starts_with(begin); });
 }
 
+bool is_beside_training(std::string_view key) {
+  // First words: saving, evaluating, reporting, machines, and what is done with the model afterwards.
+  static constexpr std::string_view kBegin[] = {
+      "save_", "eval_",   "test_",    "log_", "print_", "plot_",   "push_",   "upload_",
+      "gguf_", "export_", "publish_", "gpu_", "slack_", "docker_", "notify_", "ollama_"};
+  static constexpr std::string_view kBeginOfPlaces[] = {"merge_", "hf_", "s3_", "gcs_", "aws_", "azure_"};
+  static constexpr std::string_view kWhole[] = {
+      "merge",       "logfile",  "logdir",    "logs_dir",    "log_with",    "work_dir", "workdir",
+      "working_dir", "root_dir", "tmp_dir",   "temp_dir",    "user",        "username", "email",
+      "account",     "qos",      "partition", "project_dir", "timeout",     "job_id",   "cpus",
+      "expt_name",   "log_path", "gguf",      "time_limit",  "project_root"};
+  // Such a key may all the same hold rows out, decide which weights are kept at the end, or change the training.
+  static constexpr std::string_view kNot[] = {
+      "size",    "ratio", "frac",  "share",  "split", "percent", "count",  "num",   "rows",  "sample",
+      "portion", "best",  "early", "patien", "prob",  "token",   "memory", "limit", "adapt", "lora",
+      "layer",   "train", "head",  "loss",   "stop",  "weight",  "model",  "emb"};
+  static constexpr std::string_view kNotOfPlaces[] = {"data", "file", "text", "turn", "system", "message"};
+  const std::string small = in_small_letters(key);
+  const auto begins = [&](const auto& words) {
+    return std::any_of(std::begin(words), std::end(words),
+                       [&](std::string_view word) { return small.starts_with(word); });
+  };
+  const auto holds = [&](const auto& words) {
+    return std::any_of(std::begin(words), std::end(words),
+                       [&](std::string_view word) { return small.find(word) != std::string::npos; });
+  };
+  if (std::find(std::begin(kWhole), std::end(kWhole), small) != std::end(kWhole)) return true;
+  if (holds(kNot)) return false;
+  return begins(kBegin) || (begins(kBeginOfPlaces) && !holds(kNotOfPlaces));
+}
+
 bool has_training_section(const Node& root) {
   return std::any_of(root.items.begin(), root.items.end(),
                      [](const Node& child) { return kind_of(child) == SectionKind::training; });
 }
 
+bool has_adapter_section(const Node& root) {
+  return find_node(root, "base_model") != nullptr && find_node(root, "adapter") == nullptr &&
+         find_node(root, "datasets") == nullptr && find_node(root, "pretraining_dataset") == nullptr &&
+         std::any_of(root.items.begin(), root.items.end(),
+                     [](const Node& child) { return kind_of(child) == SectionKind::lora; });
+}
+
 std::optional<Node> open_sections(const Node& root, const Source& source, KeyReport& report) {
-  return has_training_section(root) ? std::optional(Opener(source, report).open(root)) : std::nullopt;
+  return has_training_section(root) || has_adapter_section(root)
+             ? std::optional(Opener(source, report).open(root))
+             : std::nullopt;
 }
 
 }  // namespace plimsoll

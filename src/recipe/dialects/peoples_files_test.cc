@@ -188,9 +188,9 @@ TEST_F(PeoplesFiles, keys_about_what_is_beside_the_training_are_noted) {
     const LoadedRecipe loaded = load(kTrlFile + key + "\n");
     EXPECT_THAT(notes(loaded), Contains(key));
   }
-  for (const std::string key :
-       {"eval_frac: 0.1", "test_split_size: 5", "save_best_by: x", "log_prob_weight: 1",
-        "merge_datasets: true", "hf_dataset: x", "export_model_layers: 3", "eval_num: 5"})
+  for (const std::string key : {"eval_frac: 0.1", "test_split_size: 5", "save_best_by: x",
+                                "log_prob_weight: 1", "merge_datasets: true", "hf_dataset: x",
+                                "export_model_layers: 3", "eval_num: 5", "test_run: true", "eval_only: true"})
     EXPECT_THAT(error_of(kTrlFile + key + "\n"), HasSubstr("unknown key")) << key;
   EXPECT_THAT(error_of("model: m\nsave_evry: 5\n"), HasSubstr("unknown key 'save_evry'"));
 }
@@ -249,6 +249,27 @@ TEST_F(PeoplesFiles, a_batch_divided_by_the_number_of_devices_comes_out_whole) {
   EXPECT_EQ(of("$(nvidia-smi -L | wc -l)"), 32);
   EXPECT_EQ(of("$(python -c 'import torch; print(torch.cuda.device_count())')"), 32);
   EXPECT_EQ(of("4"), 32);
+}
+
+TEST_F(PeoplesFiles, data_sets_of_two_formats_are_put_right_by_other_rows) {
+  write("dataset_info.json",
+        R"({"a": {"file_name": "a.jsonl"}, "b": {"file_name": "a.jsonl", "formatting": "sharegpt"}})");
+  const std::string mixed =
+      "model_name_or_path: m\nstage: sft\ndataset: a,b\ndataset_dir: .\ntemplate: qwen\n";
+  EXPECT_THAT(error_of(mixed),
+              HasSubstr("data sets of different formats cannot be mixed yet; --set data.train=FILE"));
+  const Recipe other = recipe(mixed, {"data.train=" + (folder_ / "a.jsonl").string()});
+  EXPECT_EQ(other.data.chat_template, "llama-factory/qwen");
+  EXPECT_FALSE(other.data.format.has_value());
+}
+
+TEST_F(PeoplesFiles, names_of_splits_and_of_the_method_need_no_section) {
+  const LoadedRecipe loaded = load(kTrlFile + "train_split: train\neval_split: test\n");
+  EXPECT_THAT(notes(loaded), AllOf(Contains("train_split: train"), Contains("eval_split: test")));
+  EXPECT_THAT(error_of(kTrlFile + "train_split: train[:10%]\n"), HasSubstr("unknown key 'train_split'"));
+  EXPECT_EQ(recipe("model: m\nmethod: lora\n").method.type, MethodType::lora);
+  EXPECT_EQ(recipe("model: m\nmethod: full\n").method.type, MethodType::full);
+  EXPECT_THAT(error_of("model: m\nmethod: other\n"), HasSubstr("method: expected a map of keys"));
 }
 
 TEST_F(PeoplesFiles, swifts_command_has_swifts_names_and_defaults) {

@@ -32,7 +32,7 @@ const std::map<std::string, std::string, std::less<>>& names() {
       {"dataset_test_ratio", "val_size"},
       {"batch_size", "per_device_train_batch_size"},
       {"lorap_lr_ratio", "loraplus_lr_ratio"},
-      {"init_weights", "init_lora_weights"},
+
       {"adapters", "peft_path"},
       // These names mean something else to others.
       {"template", "swift_template"},

@@ -73,6 +73,9 @@ void RecipeBuilder::visit(const Node& child, const std::string& key, const Sourc
   // "memory: 8GiB" is the budget itself.
   if (key == "memory" && child.kind == Node::Kind::scalar)
     return assign(*find_option("memory.device"), child, source);
+  // "method: lora", as some scripts have it.
+  if (key == "method" && (child.is_word("lora") || child.is_word("qlora") || child.is_word("full")))
+    return assign(*find_option("method.type"), child, source);
   const Option* option = find_option(key);
   if (is_group(key) && (child.kind == Node::Kind::map || option == nullptr)) {
     if (child.kind == Node::Kind::map) return walk(child, key + ".", source);

@@ -188,8 +188,9 @@ void combine_betas(Layer& layer) {
 void combine_clip(Layer& layer) {
   if (!layer.says({"@clip"})) return;
   const Said* clip = layer.part("@clip");
-  layer.emit("optimizer.max_grad_norm", is_off(clip->value) ? scalar_at(clip->value, "0") : clip->value,
-             {clip});
+  // transformers clips by numbers above 0 alone.
+  const bool is_none = is_off(clip->value) || read_foreign_number(clip->value).value_or(1.0) <= 0.0;
+  layer.emit("optimizer.max_grad_norm", is_none ? scalar_at(clip->value, "0") : clip->value, {clip});
 }
 
 void combine_warmup(Layer& layer) {

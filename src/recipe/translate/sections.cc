@@ -106,6 +106,7 @@ constexpr std::array kNames = {
     SectionName{SectionKind::model, "max_seq_len", "max_seq_length"},
     SectionName{SectionKind::model, "revision", "model_revision"},
     SectionName{SectionKind::model, "tokenizer", "tokenizer_name"},
+    SectionName{SectionKind::model, "special_tokens", "add_special_tokens"},
     SectionName{SectionKind::data, "path", "data_path"},
     SectionName{SectionKind::data, "name", "data_path"},
     SectionName{SectionKind::data, "dataset", "data_path"},
@@ -271,16 +272,6 @@ class Opener {
     return true;
   }
 
-  // Files are what data.train and data.eval name; a range of rows is no name of a split.
-  static bool names_split(const Node& child) {
-    static constexpr std::string_view kSplits[] = {
-        "train_split", "split",      "dataset_split", "validation_split",
-        "eval_split",  "test_split", "val_split",     "dataset_train_split"};
-    return std::find(std::begin(kSplits), std::end(kSplits), child.key) != std::end(kSplits) &&
-           child.kind == Node::Kind::scalar && !read_foreign_number(child) &&
-           child.text.find_first_of("[%+") == std::string::npos;
-  }
-
   void open_section(const Node& section, SectionKind kind, Node& opened, int depth) {
     if (is_switched_off(section, kind)) return;
     Node left = section;
@@ -297,7 +288,7 @@ class Opener {
       const bool is_known =
           name != nullptr || find_alias(key, std::nullopt) != nullptr || find_option(key) != nullptr;
       if (kind == SectionKind::data && names_split(child)) {
-        ignore(child, section.key, "data.train and data.eval name files here");
+        ignore(child, section.key, kOfSplits);
       } else if (kind == SectionKind::quantization && child.key == "enabled") {
         ignore(child, section.key, "the section's other keys say what is on");
       } else if (name == nullptr && depth == 0 && is_known_inside(section.key, child.key)) {
@@ -350,6 +341,15 @@ class Opener {
 };
 
 }  // namespace
+
+bool names_split(const Node& node) {
+  static constexpr std::string_view kSplits[] = {
+      "train_split", "split",      "dataset_split", "validation_split",
+      "eval_split",  "test_split", "val_split",     "dataset_train_split"};
+  return std::find(std::begin(kSplits), std::end(kSplits), node.key) != std::end(kSplits) &&
+         node.kind == Node::Kind::scalar && !read_foreign_number(node) &&
+         node.text.find_first_of("[%+") == std::string::npos;
+}
 
 bool is_section(std::string_view key) {
   return std::any_of(kSections.begin(), kSections.end(),
@@ -412,9 +412,9 @@ bool is_beside_training(std::string_view key) {
       "expt_name",   "log_path", "gguf",      "time_limit",  "project_root"};
   // Such a key may all the same hold rows out, decide which weights are kept at the end, or change the training.
   static constexpr std::string_view kNot[] = {
-      "size",    "ratio", "frac",  "share",  "split", "percent", "count",  "num",   "rows",  "sample",
-      "portion", "best",  "early", "patien", "prob",  "token",   "memory", "limit", "adapt", "lora",
-      "layer",   "train", "head",  "loss",   "stop",  "weight",  "model",  "emb"};
+      "size", "ratio", "frac",   "share",  "split", "percent", "count", "num",   "rows", "sample", "portion",
+      "best", "early", "patien", "prob",   "token", "memory",  "limit", "adapt", "lora", "layer",  "train",
+      "head", "loss",  "stop",   "weight", "model", "emb",     "only",  "mode",  "run"};
   static constexpr std::string_view kNotOfPlaces[] = {"data", "file", "text", "turn", "system", "message"};
   const std::string small = in_small_letters(key);
   const auto begins = [&](const auto& words) {

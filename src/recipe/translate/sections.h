@@ -20,6 +20,10 @@ bool has_training_section(const Node& root);
 // Returns true if a file that names its model as axolotl does has a section about adapters, which axolotl has not.
 bool has_adapter_section(const Node& root);
 
+// Returns true if a key names a split: data.train and data.eval name files, and a range of rows is no name of a split.
+bool names_split(const Node& node);
+inline constexpr const char* kOfSplits = "data.train and data.eval name files here";
+
 // Returns true if a key is the name of such a section.
 bool is_section(std::string_view key);
 

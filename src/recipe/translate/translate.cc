@@ -329,6 +329,9 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
     } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
                is_of_logs(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfLogs);
+    } else if (layer.tool() && layer.source().has_lines && !is_theirs && prefix.empty() &&
+               names_split(child)) {
+      layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfSplits);
     } else if (layer.tool() && layer.source().has_lines && !is_theirs && child.kind == Node::Kind::scalar &&
                !is_group(key) && find_option(key) == nullptr && is_beside_training(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kBeside);

@@ -203,6 +203,12 @@ TEST_F(PeoplesFiles, words_for_the_method_are_read) {
     EXPECT_EQ(lora.method.type, MethodType::lora) << key;
   }
   const std::string file = "model_name_or_path: m\nper_device_train_batch_size: 2\ntrain_file: a.jsonl\n";
+  EXPECT_EQ(recipe(file + "method: lora\nlora_r: 4\nlora_alpha: 8\n").method.r, 4);
+  EXPECT_THAT(error_of(file + "method: lora\nload_in_4bit: true\n"),
+              HasSubstr("'lora' contradicts 'load_in_4bit: true'"));
+  EXPECT_EQ(recipe(file + "method: lora\nload_in_4bit: true\n", {"method.type=qlora"}).method.type,
+            MethodType::qlora);
+  EXPECT_EQ(recipe(file + "peft: lora\nload_in_4bit: true\n").method.type, MethodType::qlora);
   EXPECT_EQ(recipe(file + "peft: none\n").method.type, MethodType::full);
   EXPECT_THAT(error_of(file + "peft: ia3\n"), HasSubstr("IA3 does not exist here"));
   EXPECT_THAT(error_of(file + "train_type: distill\n"), HasSubstr("train_type: 'distill' is not known here"));

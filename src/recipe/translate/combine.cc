@@ -91,6 +91,14 @@ void combine_method(Layer& layer) {
   if (type == "qlora" && against != nullptr)
     return layer.refuse(*against, formatted("contradicts '{}'; keep one of them",
                                             (is_true(quantised) ? quantised : method)->as_written));
+  if (is_quantised && method != nullptr && method->key == "method" && type == "lora")
+    return layer.refuse_until_later(
+        *method,
+        formatted(
+            "'lora' contradicts '{}': --set method.type=qlora trains on a quantised base, --set method.type=lora "
+            "on a whole one",
+            (in_four ? four_bit : eight)->as_written),
+        "method.type");
   if (is_quantised) type = "qlora";
   layer.emit("method.type", type, from);
   if (type == "qlora") emit_bits(layer, eight, from);

@@ -279,8 +279,11 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
     layer.ignore({child, key, "seed: null", 0}, "every run has a seed; the default is taken", true);
     return true;
   }
-  const Alias* row = find_alias(key, layer.tool());
+  // "method: lora" in a tool's or a script's file.
+  const bool names_method = key == "method" && layer.tool() && child.kind == Node::Kind::scalar;
+  const Alias* row = find_alias(names_method ? "peft_type" : key, layer.tool());
   if (row == nullptr) return false;
+  if (names_method) return layer.read(*row, key, child), true;
   // Only keys of the file: a device that is set in addition to it is one of this program.
   const bool is_of_script =
       layer.tool() == Tool::trl && layer.is_of_scripts() && child.kind == Node::Kind::scalar;

@@ -4,6 +4,7 @@ Every sample of tests/other_tools is read, its effective recipe compared with wh
 for two steps from random weights.
 """
 import json
+import math
 import os
 import re
 import shutil
@@ -238,6 +239,31 @@ class OtherToolsTest(unittest.TestCase):
             self.assertEqual(json.loads(done.stdout)["recipe"]["method"]["dropout"], dropout, (name, more, words))
             told = run("plan", recipe, *words).stderr
             self.assertEqual("trains pairs without dropout" in told, dropout == 0 or words == ("--set", "method.dropout=0.2"), (name, told))
+
+    def test_a_schedule_of_deepspeeds_file_trains_at_its_rates(self):
+        (self.folder / "ds.json").write_text(json.dumps({"zero_optimization": {"stage": 2}, "scheduler": {
+            "type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}}}))
+        text = (SAMPLES / "trl_pairs.yaml").read_text().replace("../../demo/model", str(MODEL)).replace("data/", f"{SAMPLES}/data/")
+        recipe, output = self.folder / "r.yaml", self.folder / "run"
+        recipe.write_text(text + "deepspeed: ds.json\nwarmup_steps: 4\nlearning_rate: 1.0e-3\n")
+        done = run("train", recipe, "--set", "schedule.max_steps=6", "--set", f"output={output}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the scheduler of DeepSpeed's file (WarmupLR) decides", done.stderr)
+        rates = [json.loads(line)["lr"] for line in (output / "metrics.jsonl").read_text().splitlines()]
+        for rate, wanted in zip(rates, (0, 0, 0.5e-3, 1e-3 * math.log(3) / math.log(4), 1e-3, 1e-3), strict=True):
+            self.assertAlmostEqual(rate, wanted, places=9)
+        again = run("plan", "--no-probe", output / "recipe.yaml")
+        self.assertEqual((again.returncode, again.stderr), (0, ""))
+
+    def test_unknown_keys_are_left_out_by_the_one_command_that_the_refusal_prints(self):
+        recipe = self.folder / "r.yaml"
+        text = (SAMPLES / "trl_pairs.yaml").read_text().replace("../../demo/model", str(MODEL)).replace("data/", f"{SAMPLES}/data/")
+        recipe.write_text(text + "my_helper: 3\ntraining_mood: {good: 1}\n")
+        done = run("plan", recipe)
+        self.assertEqual(done.returncode, 2)
+        printed = re.findall(r"--set (\S+=null)", done.stderr.splitlines()[-1])
+        self.assertEqual(printed, ["my_helper=null", "training_mood=null"])
+        self.assertEqual(run("plan", recipe, *[w for key in printed for w in ("--set", key)]).returncode, 0)
 
     def test_plan_reports_on_standard_error_and_in_json(self):
         done = run("plan", SAMPLES / "axolotl_lora.yml", "--json")

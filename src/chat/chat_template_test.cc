@@ -57,6 +57,24 @@ constexpr const char* kForgetsThoughts =
     "== 'assistant' and '<think>' not in c %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{{ c + "
     "'<|end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}";
 
+// LLaMA-Factory's qwen3 with enable_thinking: false: the empty thought belongs to the question.
+TEST(ChatTemplate, an_answer_without_thoughts_begins_behind_an_empty_one) {
+  const ChatTemplate chat = chat_of(find_builtin_template("llama-factory/qwen3_unthinking")->source);
+  const TrainingText rendered = chat.render_for_training(two_turns());
+  std::vector<std::string> answers;
+  for (const ByteSpan& span : rendered.learnt)
+    answers.push_back(rendered.text.substr(span.begin, span.end - span.begin));
+  EXPECT_THAT(answers, ElementsAre("a1<|im_end|>\n", "a2<|im_end|>\n"));
+  EXPECT_EQ(chat.render(two_turns(), false),
+            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nq1<|im_end|>\n<|im_start|>assistant\n"
+            "<think>\n\n</think>\n\na1<|im_end|>\n<|im_start|>user\nq2<|im_end|>\n<|im_start|>assistant\n"
+            "<think>\n\n</think>\n\na2<|im_end|>\n");
+  for (const char* answer :
+       {"<think>a</think>b", "<think>\na\n</think>\n\n<think>\nb\n</think>\n\nc", "a</think>b"})
+    EXPECT_THROW((void)chat.render(talk({{"user", "q"}, {"assistant", answer}}), false), UsageError)
+        << answer;
+}
+
 TEST(ChatTemplate, answers_are_found_by_rendering_what_comes_before_them) {
   EXPECT_THAT(learnt(chat_of(kPlainChatml), two_turns()),
               ElementsAre("a1<|end|>\n", "<think>\nt\n</think>\n\na2<|end|>\n"));

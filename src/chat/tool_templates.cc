@@ -21,10 +21,11 @@ using Answers = TemplateRules::Answers;
 struct Registered {
   std::string_view name;
   std::string_view prefix, before_system, after_system, before_user, after_user, before_answer, after_answer;
-  std::string_view system;      // where the row has none
-  bool system_in_user = false;  // its text is a part of the first question
-  bool thinks = false;          // an answer without thoughts begins with empty ones
-  bool ends_once = false;       // the end-of-text token stands behind the last answer alone (efficient_eos)
+  std::string_view system;       // where the row has none
+  bool system_in_user = false;   // its text is a part of the first question
+  bool thinks = false;           // an answer without thoughts begins with empty ones
+  bool ends_once = false;        // the end-of-text token stands behind the last answer alone (efficient_eos)
+  bool asks_unthinking = false;  // an empty thought ends each question, and thoughts of answers are left out
 };
 
 constexpr std::string_view kImSystem = "<|im_start|>system\n";
@@ -101,6 +102,9 @@ constexpr std::array kRegister = {
     Registered{"qwen", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd,
                "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
     Registered{"qwen3", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "", false, true},
+    // With enable_thinking: false.
+    Registered{"qwen3_unthinking", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "", false, false,
+               false, true},
     // Those of Qwen 3.5 and 3.6 differ in tools and images, which rows of these templates do not have.
     Registered{"qwen3_5", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, "", false, true},
     Registered{"qwen3_5_nothink", "", kImSystem, kImEnd, kImUser, kImAsk, "", kImEnd, ""},
@@ -147,6 +151,18 @@ std::string expression(std::string_view text) {
 
 std::string cut() { return "'" + std::string(kCut) + "'"; }
 
+// data/template.py: ReasoningTemplate.encode_multiturn with enable_thinking off. A thought stands alone at the beginning
+// of an answer; other forms are refused.
+std::string without_thoughts() {
+  const std::string thought = R"('<think>\n\n</think>\n\n')";
+  return R"({%- if said.split('<think>') | length > 2 or said.split('</think>') | length > 2 %})"
+         R"({{- raise_exception('an answer with more than one thought is not rendered by this template') }}{%- endif %}
+{%- if '<think>\n' in said and '\n</think>\n\n' in said %}{%- set said = (said.split('<think>\n')[0] ~ said.split('\n</think>\n\n')[-1]).lstrip('\n') %}{%- endif %}
+{%- if '<think>' in said or '</think>' in said %}{{- raise_exception('a thought of another form than <think>, a line each, is not rendered by this template') }}{%- endif %}
+{{- )" + cut() +
+         " ~ " + thought + " ~ " + cut() + " }}\n";
+}
+
 // Questions and answers in turns behind at most one system message; what else a row holds is refused.
 std::string source_of(const Registered& row) {
   const auto around = [&](std::string_view before, const std::string& what, std::string_view after) {
@@ -172,13 +188,16 @@ std::string source_of(const Registered& row) {
   else
     source += "{{- " + system + " ~ " + cut() + " ~ " +
               around(row.before_user, "message.content", row.after_user) + " }}\n";
-  source += "{%- set ns.turn = 'assistant' %}{%- set ns.first = false %}\n{%- else %}\n{%- generation %}{{- ";
+  source +=
+      "{%- set ns.turn = 'assistant' %}{%- set ns.first = false %}\n{%- else %}\n{%- set said = message.content %}";
+  if (row.asks_unthinking) source += without_thoughts();
+  source += "{%- generation %}{{- ";
   if (row.thinks)
     source +=
         "('' if '<think>' in message.content or '</think>' in message.content else "
         "'<think>\\n\\n</think>\\n\\n" +
         std::string(kCut) + "') ~ ";
-  source += around(row.before_answer, "message.content", row.after_answer);
+  source += around(row.before_answer, "said", row.after_answer);
   if (row.ends_once) source += " ~ (" + expression("\3") + " if loop.last else '')";
   source += " }}{%- endgeneration %}\n{%- set ns.turn = 'user' %}\n{%- endif %}\n{%- endfor %}";
   return source;

@@ -7,7 +7,15 @@
 namespace plimsoll {
 
 double LearningRate::at(int64_t step, int64_t total) const {
-  const int64_t warmup = schedule_.warmup.steps_of(total);
+  // DeepSpeed's schedules (runtime/lr_schedules.py: WarmupLR, WarmupDecayLR) start after the first step, and take two
+  // steps of warm-up at least.
+  const bool of_deepspeed = schedule_.warmup.rise != Warmup::Rise::even;
+  const int64_t said = schedule_.warmup.steps_of(total);
+  const int64_t warmup = of_deepspeed ? std::max<int64_t>(2, said) : said;
+  if (schedule_.warmup.rise == Warmup::Rise::deepspeed && step <= warmup)
+    return step < 2 ? 0.0
+                    : peak_ * std::log(static_cast<double>(step)) / std::log(static_cast<double>(warmup));
+  if (of_deepspeed) step = std::max<int64_t>(0, step - 1);
   if (step < warmup)
     return peak_ * static_cast<double>(step) / static_cast<double>(std::max<int64_t>(1, warmup));
   const double progress =

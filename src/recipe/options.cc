@@ -394,7 +394,8 @@ std::vector<Option> step_options() {
                                        {"constant", ScheduleName::constant}},
                                       "learning rate schedule after the warmup")),
       experiment(make(
-          "schedule.warmup", FIELD(schedule.warmup), "a share such as 3%, a number of steps, or axolotl",
+          "schedule.warmup", FIELD(schedule.warmup),
+          "a share such as 3%, a number of steps, axolotl, or deepspeed (deepspeed-linear) and one of these",
           "warmup: steps over which the learning rate rises from 0",
           [](const Node& node, Folder) { return read_warmup(node); },
           [](const Warmup& warmup) { return print(warmup); })),

@@ -78,6 +78,9 @@ struct Warmup {
   Unit unit = Unit::percent;
   double percent = 3.0;
   int64_t steps = 0;
+  // The rate rises evenly, or as DeepSpeed's WarmupLR has it, a step late, by the logarithm or evenly.
+  enum class Rise : uint8_t { even, deepspeed, deepspeed_linear };
+  Rise rise = Rise::even;
   // A share is rounded up to whole steps. With Unit::axolotl `steps` 0 is any number.
   [[nodiscard]] int64_t steps_of(int64_t total_steps) const;
   friend bool operator==(const Warmup&, const Warmup&) = default;

@@ -37,7 +37,7 @@ constexpr std::string_view kTemplates =
     "llama-factory/olmo llama-factory/openchat llama-factory/openchat-3.6 llama-factory/opencoder "
     "llama-factory/phi llama-factory/phi4 llama-factory/phi4_mini llama-factory/qwen llama-factory/qwen3 "
     "llama-factory/qwen3_5 llama-factory/qwen3_5_nothink llama-factory/qwen3_6 "
-    "llama-factory/qwen3_nothink llama-factory/sailor llama-factory/seed_coder llama-factory/smollm2 "
+    "llama-factory/qwen3_nothink llama-factory/qwen3_unthinking llama-factory/sailor llama-factory/seed_coder llama-factory/smollm2 "
     "llama-factory/solar llama-factory/vicuna llama-factory/xuanyuan llama-factory/yi "
     "llama-factory/zephyr torchtune/llama2 torchtune/llama3 torchtune/mistral torchtune/plain "
     "torchtune/qwen2 torchtune/qwen2-uncut";

@@ -169,6 +169,14 @@ std::optional<EvalSource> read_eval_source(const Node& node, const std::filesyst
   return source;
 }
 
+namespace {
+
+// Words before a warm-up's length.
+constexpr std::array<std::pair<Warmup::Rise, std::string_view>, 2> kRises = {
+    {{Warmup::Rise::deepspeed, "deepspeed "}, {Warmup::Rise::deepspeed_linear, "deepspeed-linear "}}};
+
+}  // namespace
+
 std::optional<Warmup> read_warmup(const Node& node) {
   constexpr IntegerRange kSteps = {0, 1'000'000'000};
   if (node.is_word("axolotl")) return Warmup{Warmup::Unit::axolotl, 3.0, 100};
@@ -179,6 +187,16 @@ std::optional<Warmup> read_warmup(const Node& node) {
     if (!percent) return std::nullopt;
     return Warmup{Warmup::Unit::axolotl, *percent, 0};
   }
+  for (const auto& [rise, word] : kRises)
+    if (node.kind == Node::Kind::scalar && node.text.starts_with(word)) {
+      Node steps = node;
+      steps.text.erase(0, word.size());
+      steps.quoted = false;  // of the whole value
+      auto warmup = read_warmup(steps);
+      if (!warmup || warmup->rise != Warmup::Rise::even) return std::nullopt;
+      warmup->rise = rise;
+      return warmup;
+    }
   if (const auto percent = read_percent(node)) return Warmup{Warmup::Unit::percent, *percent, 0};
   if (const auto steps = read_integer(node, kSteps)) return Warmup{Warmup::Unit::steps, 0.0, *steps};
   return std::nullopt;
@@ -313,6 +331,13 @@ Json print(const Every& every) {
 }
 
 Json print(const Warmup& warmup) {
+  for (const auto& [rise, word] : kRises)
+    if (warmup.rise == rise) {
+      Warmup steps = warmup;
+      steps.rise = Warmup::Rise::even;
+      const Json text = print(steps);
+      return std::string(word) + (text.is_string() ? text.get<std::string>() : text.dump());
+    }
   if (warmup.unit == Warmup::Unit::axolotl)
     return warmup.steps > 0 ? Json("axolotl") : Json(formatted("axolotl {}%", yaml_number(warmup.percent)));
   return warmup.unit == Warmup::Unit::percent ? print_percent(warmup.percent) : Json(warmup.steps);

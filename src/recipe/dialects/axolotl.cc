@@ -201,9 +201,20 @@ DataSet read_sharegpt(const Layer& layer, const Node& entry) {
   return read_entry(layer, now);
 }
 
+// Names of columns that axolotl reads inside of a map `type` alone; those that are usual anyway change nothing.
+Node without_usual_columns(const Node& entry) {
+  Node kept = entry;
+  std::erase_if(kept.items, [](const Node& item) {
+    return (item.key == "field_instruction" && item.text == "instruction") ||
+           (item.key == "field_input" && item.text == "input") ||
+           (item.key == "field_output" && item.text == "output");
+  });
+  return kept;
+}
+
 DataSet read_entry(const Layer& layer, const Node& entry) {
   if (text_of(entry, "type").starts_with("sharegpt")) return read_sharegpt(layer, entry);
-  refuse_unknown(entry,
+  refuse_unknown(without_usual_columns(entry),
                  {"path",
                   "type",
                   "ds_type",

@@ -40,6 +40,11 @@ void refuse_unknown(const Node& map, const std::vector<std::string>& known, cons
 
 namespace {
 
+// Each of them exists here, so that other rows (data.train) put it right.
+struct MixedFormats : UsageError {
+  using UsageError::UsageError;
+};
+
 // "train[10%:20%]": the name, and the range in rows; parts that are put together have no word here.
 std::string take_range(const std::string& split, std::string& rows) {
   if (split.find('+') != std::string::npos)
@@ -120,10 +125,13 @@ Node sources_node(const Said& said, const std::vector<DataSet>& sets) {
 
 void require_alike(const std::vector<DataSet>& sets) {
   const DataSet& first = sets.front();
-  for (const DataSet& set : sets)
-    if (set.format != first.format || set.columns != first.columns ||
-        set.chat_template != first.chat_template || set.keys != first.keys)
+  for (const DataSet& set : sets) {
+    if (set.chat_template != first.chat_template || set.keys != first.keys)
       refuse("data sets of different formats cannot be mixed yet");
+    if (set.format != first.format || set.columns != first.columns)
+      throw MixedFormats(
+          "data sets of different formats cannot be mixed yet; --set data.train=FILE names rows of one format");
+  }
 }
 
 // The format of the rows is that of the training data; data.eval is read alike.
@@ -163,6 +171,8 @@ void try_emit(Layer& layer, std::string_view part, const std::string& key, Read 
   if (!layer.says({part})) return;
   try {
     emit_sets(layer, key, read(*said), *said);
+  } catch (const MixedFormats& error) {
+    layer.refuse(*said, error.what(), key);
   } catch (const UsageError& error) {
     layer.refuse(*said, error.what());
   }

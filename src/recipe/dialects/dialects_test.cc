@@ -509,7 +509,9 @@ TEST_F(Dialects, thoughts_are_a_matter_of_templates_with_thoughts) {
   const std::string base = "model_name_or_path: m\nstage: sft\nenable_thinking: false\ntemplate: ";
   EXPECT_EQ(error_of(base + "qwen\n"), "no error");
   EXPECT_EQ(error_of(base + "llama3\n"), "no error");
-  for (const char* name : {"qwen3", "deepseekr1", "mimo"})
+  EXPECT_EQ(recipe(base + "qwen3\n").data.chat_template, "llama-factory/qwen3_unthinking");
+  EXPECT_EQ(recipe(base + "qwen3\n", {"enable_thinking=true"}).data.chat_template, "llama-factory/qwen3");
+  for (const char* name : {"qwen3_5", "deepseekr1", "mimo"})
     EXPECT_THAT(error_of(base + name + "\n"), HasSubstr("answers without thoughts")) << name;
 }
 

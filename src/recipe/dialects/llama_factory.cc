@@ -87,10 +87,14 @@ void read_ranking(const Node& entry, bool is_alpaca, DataSet& set, const std::st
   const Node& given = columns != nullptr ? *columns : none;
   const char* before = is_alpaca ? "prompt" : "messages";
   std::vector<std::string> known = {before, "chosen", "rejected", "system", "tools"};
-  if (is_alpaca) known.insert(known.end(), {"query", "history"});
+  if (is_alpaca)
+    known.insert(known.end(), {"query", "history", "response"});
+  else
+    known.insert(known.end(), {"prompt", "query", "response"});
   refuse_unknown(given, known, name + ".columns");
   set.format = "preference";
-  if (const std::string query = text_of(given, "query"); !query.empty()) set.columns["input"] = query;
+  if (const std::string query = text_of(given, "query"); is_alpaca && !query.empty())
+    set.columns["input"] = query;
   for (const char* column : {"system", "history", "tools"})
     if (const std::string theirs = text_of(given, column); !theirs.empty()) set.columns[column] = theirs;
   set.columns["prompt"] = text_of(given, before, is_alpaca ? "instruction" : "conversations");
@@ -140,7 +144,9 @@ DataSet read_entry(const Layer& layer, const Node& entry, const fs::path& folder
     set.format = "messages";
     const Node* columns = find_node(entry, "columns");
     if (columns != nullptr) {
-      refuse_unknown(*columns, {"messages", "tools", "system"}, name + ".columns");
+      // Columns of the other kind are read and not used (data/parser.py: DatasetAttr.join).
+      refuse_unknown(*columns, {"messages", "tools", "system", "prompt", "query", "response"},
+                     name + ".columns");
       for (const char* column : {"tools", "system"})
         if (const std::string theirs = text_of(*columns, column); !theirs.empty())
           set.columns[column] = theirs;
@@ -205,7 +211,7 @@ std::vector<DataSet> read_llama_factory(const Layer& layer, const Said& names) {
 
 // The token that ends a text in pre-training: the template replaces the tokenizer's (template.py:
 // fix_special_tokens, and processor/pretrain.py for llama3).
-constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kReplacedEnds = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kReplacedEnds = {
     {{"llama3", "<|end_of_text|>"},
      {"chatml", "<|im_end|>"},
      {"chatml_de", "<|im_end|>"},
@@ -216,6 +222,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kReplace
      {"qwen3_5_nothink", "<|im_end|>"},
      {"qwen3_6", "<|im_end|>"},
      {"qwen3_nothink", "<|im_end|>"},
+     {"qwen3_unthinking", "<|im_end|>"},
      {"gemma", "<end_of_turn>"},
      {"phi", "<|end|>"},
      {"phi4", "<|im_end|>"},
@@ -252,6 +259,13 @@ std::string of_texts(const std::string& name) {
 
 // data/template.py, ReasoningTemplate: of templates that are known here, those put an empty thought into the
 // prompt where it is off; others never ask.
+bool leaves_thoughts_out(const Layer& layer) {
+  const Said* thinking = layer.part("@thinking");
+  const Said* name = layer.part("@template");
+  return thinking != nullptr && !is_true(thinking) && name != nullptr &&
+         of_texts(name->value.text) == "qwen3";
+}
+
 void combine_thinking(Layer& layer) {
   if (!layer.says({"@thinking"})) return;
   const Said* thinking = layer.part("@thinking");
@@ -260,10 +274,11 @@ void combine_thinking(Layer& layer) {
   constexpr std::array<std::string_view, 6> kThink = {"qwen3",     "qwen3_5",    "qwen3_6",
                                                       "deepseek3", "deepseekr1", "mimo"};
   const bool thinks = std::find(kThink.begin(), kThink.end(), text) != kThink.end();
+  if (leaves_thoughts_out(layer)) return;  // a template of its own
   if (!is_true(thinking) && thinks)
     layer.refuse(*thinking,
-                 "'false': answers without thoughts do not exist here as an option; template: "
-                 "qwen3_nothink does");
+                 "'false': answers without thoughts exist here with template: qwen3 alone; template: "
+                 "qwen3_nothink has no thoughts at all");
   else
     layer.ignore(*thinking, thinks ? "empty thoughts are trained" : "read by templates with thoughts only",
                  true);
@@ -326,8 +341,9 @@ void combine_llama_factory(Layer& layer) {
   if (layer.tool() != Tool::llama_factory) return;
   combine_thinking(layer);
   combine_begin_of_texts(layer);
-  if (!layer.is_recipe() && !layer.says({"@template"})) return;
   const Said* name = layer.part("@template");
+  if (!layer.is_recipe() && !layer.says({"@template"}) && (name == nullptr || !layer.says({"@thinking"})))
+    return;
   const Node* task = layer.given("task");
   if (task != nullptr && task->text == "pretrain") {
     if (name != nullptr) combine_end_of_texts(layer, *name);
@@ -343,10 +359,11 @@ void combine_llama_factory(Layer& layer) {
     layer.emit_default("data.template", "llama-factory");
     return;
   }
-  const std::string ours = "llama-factory/" + of_texts(name->value.text);
+  const bool unthinking = leaves_thoughts_out(layer);
+  const std::string ours = "llama-factory/" + (unthinking ? "qwen3_unthinking" : of_texts(name->value.text));
   const auto& names = template_names();
   if (std::find(names.begin(), names.end(), ours) != names.end())
-    return layer.emit("data.template", ours, {name});
+    return layer.emit("data.template", ours, present({name, unthinking ? layer.part("@thinking") : nullptr}));
   std::vector<std::string> known;
   for (const std::string& one : names)
     if (one.starts_with("llama-factory/")) known.push_back(one.substr(ours.find('/') + 1));

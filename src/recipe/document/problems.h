@@ -21,6 +21,8 @@ class Problems {
   void add(const std::string& place, const std::string& message, const std::string& key = "", int layer = 0);
   void add_first(const std::string& place, const std::string& message);
   void forget(const std::string& key, int layer);
+  // The last line, after all problems: what to do about some of them together.
+  void set_advice(std::string advice) { advice_ = std::move(advice); }
   [[nodiscard]] size_t count() const { return count_; }
   [[nodiscard]] bool is_full() const { return lines_.size() == kShown; }
   void throw_if_any() const;
@@ -34,6 +36,7 @@ class Problems {
   };
   std::vector<Line> lines_;
   size_t count_ = 0;
+  std::string advice_;
 };
 
 // The name of a recipe that is read from standard input, and what it is called.

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/lines.h"
+#include "base/shell_word.h"
 #include "base/strings.h"
 #include "base/units.h"
 #include "models/spec.h"
@@ -45,6 +46,7 @@ void Problems::throw_if_any() const {
   for (const Line& line : lines_) text += (text.empty() ? "" : "\n") + visible_breaks(line.text);
   if (count_ > lines_.size())
     text += formatted("\nand {} more", format_count(static_cast<int64_t>(count_ - lines_.size())));
+  if (!advice_.empty()) text += "\n" + visible_breaks(advice_);
   throw RecipeError(text);
 }
 
@@ -71,6 +73,9 @@ void RecipeBuilder::visit(const Node& child, const std::string& key, const Sourc
   // "memory: 8GiB" is the budget itself.
   if (key == "memory" && child.kind == Node::Kind::scalar)
     return assign(*find_option("memory.device"), child, source);
+  // "method: lora", as some scripts have it.
+  if (key == "method" && (child.is_word("lora") || child.is_word("qlora") || child.is_word("full")))
+    return assign(*find_option("method.type"), child, source);
   const Option* option = find_option(key);
   if (is_group(key) && (child.kind == Node::Kind::map || option == nullptr)) {
     if (child.kind == Node::Kind::map) return walk(child, key + ".", source);
@@ -178,6 +183,19 @@ void RecipeBuilder::report_unknown(const Node& child, const std::string& key, co
   const std::string hint = suggestion.empty() ? "; `plimsoll recipe --explain` lists the keys"
                                               : formatted(" (did you mean '{}'?)", suggestion);
   problems_.add(source.place(child.key_line), formatted("unknown key '{}'{}", excerpt(key), hint));
+  if (source.has_lines && translator_.report().tool) unknown_.push_back(key);
+}
+
+// One command leaves out all keys of a tool's or a script's file that are not known here, rather than one after the
+// other. The user says whether they change the training.
+void RecipeBuilder::advise_about_unknown() {
+  if (unknown_.empty()) return;
+  std::string options;
+  for (const std::string& key : unknown_) options += " --set " + quoted(key + "=null");
+  const bool is_one = unknown_.size() == 1;
+  problems_.set_advice(formatted("{} not known here; if {} not change the training, leave {} out by{}",
+                                 is_one ? "one key is" : formatted("{} keys are", unknown_.size()),
+                                 is_one ? "it does" : "they do", is_one ? "it" : "all of them", options));
 }
 
 Recipe RecipeBuilder::current() const {
@@ -212,6 +230,7 @@ Recipe RecipeBuilder::finish(const std::string& name) {
   for (const Option& option : options())
     if (option.required && problems_.count() == 0 && !given_.contains(option.key))
       problems_.add(name, formatted("'{}' is missing: {}", option.key, option.meaning));
+  advise_about_unknown();
   problems_.throw_if_any();
   return recipe;
 }

@@ -63,6 +63,7 @@ class RecipeBuilder {
   // The children of a map; each that repeats a key is a problem and left out.
   std::vector<const Node*> distinct(const Node& map, const std::string& prefix, const Source& source);
   void report_unknown(const Node& child, const std::string& key, const Source& source);
+  void advise_about_unknown();
   // Reports a family that does not exist here, before anything else that is wrong.
   void check_family();
   void check_task(const Recipe& recipe);
@@ -79,6 +80,7 @@ class RecipeBuilder {
   std::map<std::string, Given> given_;
   std::map<std::string, int> taken_back_;                    // the call that did it, by key
   std::map<std::string, std::vector<std::string>> missing_;  // by key
+  std::vector<std::string> unknown_;                         // of a tool's or a script's file
   Translator translator_;
   bool is_named_ = false;
   int calls_ = 0;

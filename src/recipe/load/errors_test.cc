@@ -40,7 +40,7 @@ TEST(RecipeErrors, wrong_types_say_what_is_expected_and_what_was_found) {
             "q.yaml:2: method.r: expected a whole number from 1 to 8,192, found 'many'");
   EXPECT_EQ(error_of("method: {r: '8'}"),
             "q.yaml:2: method.r: expected a whole number from 1 to 8,192, found the quoted text '8'");
-  EXPECT_EQ(error_of("method: lora"), "q.yaml:2: method: expected a map of keys, found 'lora'");
+  EXPECT_EQ(error_of("method: wide"), "q.yaml:2: method: expected a map of keys, found 'wide'");
   EXPECT_EQ(
       error_of("task: [sft]"),
       "q.yaml:2: task: expected sft | pretrain | mlm | seq2seq | reward | classify | dpo, found a list");

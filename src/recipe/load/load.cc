@@ -7,6 +7,7 @@
 #include "base/outer_split.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
+#include "recipe/dialects/swift.h"
 #include "recipe/document/document.h"
 #include "recipe/load/builder.h"
 #include "recipe/option.h"
@@ -142,7 +143,9 @@ std::vector<std::string> change_theirs(Node& root, const std::vector<std::string
     const size_t equals = text.find('=');
     const std::string_view key = trim(std::string_view(text).substr(0, equals));
     const std::string_view outer = key.substr(0, key.find('.'));
-    const bool is_ours = find_option(key) != nullptr || is_group(outer) || find_node(root, outer) == nullptr;
+    const bool is_unknown_inside = is_group(outer) && find_node(root, key) != nullptr;
+    const bool is_ours = find_option(key) != nullptr || (is_group(outer) && !is_unknown_inside) ||
+                         find_node(root, outer) == nullptr;
     bool is_changed = false;
     if (!is_ours && equals != std::string::npos) {
       try {
@@ -328,7 +331,10 @@ std::vector<std::pair<Node, Source>> layers_of(const std::string& given) {
   const bool is_alpaca_lora = is_of_alpaca_lora(keys, training);
   if (is_alpaca_lora)
     for (Node& item : keys.items) item.key = word_of_transformers(item.key);
-  read_script_text(layers, folder, training, is_alpaca_lora);
+  if (training.program == kSwift)
+    read_swift(keys, training.line);
+  else
+    read_script_text(layers, folder, training, is_alpaca_lora);
   Node program;
   program.kind = Node::Kind::scalar;
   program.text = training.program;

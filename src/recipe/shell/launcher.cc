@@ -100,8 +100,13 @@ class Command {
   std::optional<ShellTraining> read() {
     training_.keys.kind = Node::Kind::map;
     training_.line = words_.front().line;
-    if (!find_launcher()) return std::nullopt;
-    while (at_ < words_.size() && launch()) {
+    if (find_launcher()) {
+      while (at_ < words_.size() && launch()) {
+      }
+    } else if (at_ = 0; is_own_program()) {
+      own_program();
+    } else {
+      return std::nullopt;
     }
     read_arguments();
     const bool trains = names_tool_ || std::any_of(kOfTrainings.begin(), kOfTrainings.end(),
@@ -150,11 +155,33 @@ class Command {
   }
 
   bool is_launcher(const std::string& word) const {
-    static constexpr std::array<std::string_view, 9> kNames = {
+    static constexpr std::array<std::string_view, 10> kNames = {
         "torchrun", "accelerate", "accelerate-launch", "deepspeed", "llamafactory-cli", "axolotl",
-        "tune",     "trl",        "llamafactory"};
+        "tune",     "trl",        "llamafactory",      "swift"};
     const std::string name = base_name(word);
     return is_one_of(name, kNames) || is_python(name);
+  }
+
+  // A program of another name, or one that only the shell knows, with arguments of transformers'.
+  [[nodiscard]] bool is_own_program() const {
+    static constexpr std::array<std::string_view, 7> kOfTransformers = {
+        "model_name_or_path",          "output_dir", "learning_rate",    "num_train_epochs",
+        "per_device_train_batch_size", "do_train",   "lr_scheduler_type"};
+    const auto count = std::count_if(words_.begin(), words_.end(), [](const LaunchWord& word) {
+      const auto option = option_of(word.text);
+      return option && is_one_of(option->name, kOfTransformers);
+    });
+    constexpr std::array<std::string_view, 5> kOthers = {"sbatch", "qsub", "echo", "printf", "bash"};
+    return count >= 4 && !is_one_of(base_name(text()), kOthers);
+  }
+
+  // petrogpt-train --stage sft ..., $PYTHON train.py ...
+  void own_program() {
+    const bool is_script = words_.size() > 1 && words_[1].text.ends_with(".py");
+    if (is_script) ++at_;
+    training_.program = base_name(text());
+    if (is_script) training_.script = text();
+    ++at_;
   }
 
   bool find_launcher() {
@@ -212,6 +239,7 @@ class Command {
     }
     training_.program = base_name(text());
     if (text().ends_with(".py")) training_.script = text();
+    if (text().ends_with("swift/cli/sft.py")) training_.program = kSwift;
     ++at_;
     return false;
   }
@@ -223,6 +251,7 @@ class Command {
     const std::string verb = text();
     const bool trains = (name.starts_with("llamafactory") && verb == "train") ||
                         (name == "axolotl" && verb == "train") || (name == "tune" && verb == "run") ||
+                        (name == "swift" && verb == "sft") ||
                         (name == "trl" && (verb == "sft" || verb == "dpo" || verb == "reward"));
     if (!trains) return at_ = words_.size(), false;
     ++at_;
@@ -300,12 +329,22 @@ class Command {
   void count_visible() {
     const bool is_llama_factory = training_.program.starts_with("llamafactory");
     if (is_torchrun_ && !counts_) return say("nproc_per_node", "1", training_.line);
+    if (training_.program == kSwift && !counts_) return count_of_swift();
     const auto visible = variables_.value("CUDA_VISIBLE_DEVICES");
     if (counts_ || is_torchrun_ || !visible || visible->empty() || is_unresolved(*visible)) return;
     const auto cards = std::count(visible->begin(), visible->end(), ',') + 1;
     if (cards == 1 || is_deepspeed_ || is_llama_factory)
       if (!has("accelerate_config") && !has("world_size"))
         say("world_size", std::to_string(cards), training_.line);
+  }
+
+  // swift starts torchrun itself where the environment says how many (swift/cli/main.py).
+  void count_of_swift() {
+    for (const auto& [variable, key] :
+         {std::pair{"NPROC_PER_NODE", "nproc_per_node"}, std::pair{"NNODES", "nnodes"}})
+      if (const auto count = variables_.value(variable); count && !count->empty() && !has(key))
+        say_count(key, *count, training_.line);
+    if (!counts_) say("world_size", "1", training_.line);
   }
 
   // --key value, --key=value, --key a b c, --flag; key=value of torchtune; a file of YAML.

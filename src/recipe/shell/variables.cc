@@ -233,8 +233,11 @@ std::vector<ShellVariables::Part> ShellVariables::parts_of(std::string_view text
     const std::string_view rest = text.substr(at + 1);
     if (rest.starts_with("((") || rest.starts_with('[')) {  // $[...] is the older form
       const std::string_view close = rest.starts_with('[') ? "]" : "))";
-      const size_t begin = at + 1 + close.size(), end = text.find(close, at);
-      if (end == std::string_view::npos) {
+      const bool is_older = rest.starts_with('[');
+      const size_t last = is_older ? text.find(close, at) : closing_parenthesis(text, at + 1);
+      const size_t begin = at + 1 + close.size();
+      const size_t end = last == std::string_view::npos || is_older ? last : last - 1;
+      if (end == std::string_view::npos || end < begin) {
         written(text.size() - at);
         continue;
       }
@@ -294,16 +297,39 @@ std::optional<std::string> ShellVariables::printed(std::string_view command, int
   return std::nullopt;
 }
 
+namespace {
+
+// $(nvidia-smi -L | wc -l) and the like: what prints the number of devices.
+bool counts_devices(std::string_view text) {
+  const bool of_smi =
+      text.find("nvidia-smi") != std::string_view::npos && text.find("wc -l") != std::string_view::npos;
+  return text.starts_with("$(") && (of_smi || text.find("device_count()") != std::string_view::npos);
+}
+
+// The number of devices is that of processes, which is 1 unless a key names another: a batch that is divided by it comes
+// out whole.
+std::string with_one_device(std::string text) {
+  for (size_t at = text.find("$("); at != std::string::npos; at = text.find("$(", at + 1)) {
+    const size_t end = closing_parenthesis(text, at + 1);
+    if (end != std::string::npos && counts_devices(std::string_view(text).substr(at, end + 1 - at)))
+      text.replace(at, end + 1 - at, "1");
+  }
+  return text;
+}
+
+}  // namespace
+
 // Inside of $((...)) and of an array's index, names need no $.
 std::optional<int64_t> ShellVariables::arithmetic(std::string_view text, int depth) const {
-  const std::string all = joined(text, depth);
+  const std::string all = with_one_device(joined(text, depth));
   std::string filled;
   for (size_t at = 0; at < all.size();) {
     const bool is_inside = at > 0 && (is_name_char(all[at - 1]) || all[at - 1] == '$');
     const size_t length = is_inside ? 0 : name_length(std::string_view(all).substr(at));
     const auto known = length == 0 ? std::nullopt : value(std::string_view(all).substr(at, length));
-    if (known && whole_arithmetic(*known)) {
-      filled += *known;
+    const std::string number = known ? with_one_device(*known) : "";
+    if (known && whole_arithmetic(number)) {
+      filled += number;
       at += length;
     } else {
       filled += all[at++];

@@ -91,6 +91,14 @@ void combine_method(Layer& layer) {
   if (type == "qlora" && against != nullptr)
     return layer.refuse(*against, formatted("contradicts '{}'; keep one of them",
                                             (is_true(quantised) ? quantised : method)->as_written));
+  if (is_quantised && method != nullptr && method->key == "method" && type == "lora")
+    return layer.refuse_until_later(
+        *method,
+        formatted(
+            "'lora' contradicts '{}': --set method.type=qlora trains on a quantised base, --set method.type=lora "
+            "on a whole one",
+            (in_four ? four_bit : eight)->as_written),
+        "method.type");
   if (is_quantised) type = "qlora";
   layer.emit("method.type", type, from);
   if (type == "qlora") emit_bits(layer, eight, from);
@@ -134,7 +142,7 @@ void combine_targets(Layer& layer) {
     for (const Node& name : targets->value.items) {
       if (name.text == "all" && is_peft)
         return layer.refuse(*targets, "no module is called 'all'; all-linear means all of them");
-      if (name.text == "all" || name.text == "all-linear")
+      if (name.text == "all" || name.text == "all-linear" || name.text == "ALL")
         return layer.emit("method.targets", "all-linear", {targets});
     }
     return layer.emit("method.targets", targets->value, {targets});
@@ -188,8 +196,9 @@ void combine_betas(Layer& layer) {
 void combine_clip(Layer& layer) {
   if (!layer.says({"@clip"})) return;
   const Said* clip = layer.part("@clip");
-  layer.emit("optimizer.max_grad_norm", is_off(clip->value) ? scalar_at(clip->value, "0") : clip->value,
-             {clip});
+  // transformers clips by numbers above 0 alone.
+  const bool is_none = is_off(clip->value) || read_foreign_number(clip->value).value_or(1.0) <= 0.0;
+  layer.emit("optimizer.max_grad_norm", is_none ? scalar_at(clip->value, "0") : clip->value, {clip});
 }
 
 void combine_warmup(Layer& layer) {
@@ -265,6 +274,7 @@ void combine_polynomial(Layer& layer) {
 }
 
 void combine_schedule(Layer& layer) {
+  if (combine_deepspeed_schedule(layer)) return;
   const Said* name = layer.part("@schedule");
   const bool no_warmup = is_word(name, "constant") && layer.tool() != std::nullopt;
   // transformers' restarts have one cycle where no other number is given: the cosine itself.
@@ -291,17 +301,26 @@ void combine_schedule(Layer& layer) {
   }
 }
 
+// axolotl has two keys for it, of which one that is on is enough (core/builders/base.py).
+const Said* bf16_key(const Layer& layer) {
+  const Said* other = layer.part("@bfloat16");
+  return is_true(other) || layer.part("@bf16") == nullptr ? other : layer.part("@bf16");
+}
+
 // axolotl's bf16 is auto where it is not set (utils/schemas/config.py:561).
 bool is_automatic_bf16(const Layer& layer) {
-  return layer.tool() == Tool::axolotl && layer.part("@bf16") == nullptr &&
-         layer.part("@stored_type") == nullptr;
+  return layer.tool() == Tool::axolotl && bf16_key(layer) == nullptr && layer.part("@stored_type") == nullptr;
 }
 
 // A frozen base loaded in fp16 under autocast to bf16 (bf16: true): what trains is computed in bf16, and no
 // loss is scaled.
 bool is_frozen_fp16_in_bf16(const Layer& layer) {
-  return is_word(layer.part("@stored_type"), "fp16") && is_true(layer.part("@bf16")) &&
+  return is_word(layer.part("@stored_type"), "fp16") && is_true(bf16_key(layer)) &&
          !is_true(layer.part("@fp16")) && layer.method() != MethodType::full;
+}
+
+bool is_loaded_in_bf16(const Layer& layer) {
+  return is_word(layer.part("@stored_type"), "bf16") || layer.tool() == Tool::axolotl;
 }
 
 // decisions: a mode of another tool is one of ours, or refused.
@@ -310,18 +329,17 @@ std::string precision_of(const Layer& layer) {
   const bool is_full = layer.method() == MethodType::full;
   if (is_true(layer.part("@pure_bf16"))) return "bf16-pure";
   // The launcher's word counts where the recipe does not choose bf16 itself.
-  const bool launched_in_fp16 = is_word(layer.part("@mixed"), "fp16") && !is_true(layer.part("@bf16"));
+  const bool launched_in_fp16 = is_word(layer.part("@mixed"), "fp16") && !is_true(bf16_key(layer));
   if (is_true(layer.part("@fp16")) || launched_in_fp16) return "fp16";
   // torchtune keeps weights, gradients and states in its dtype.
   if (const Said* type = layer.part("@train_type"))
     return type->value.text == "bf16" ? (is_full ? "bf16-pure" : "bf16") : type->value.text;
   if (is_word(stored, "fp16")) return is_frozen_fp16_in_bf16(layer) ? "bf16" : "fp16";
-  const bool stored_bf16 = is_word(stored, "bf16") || layer.tool() == Tool::axolotl;
-  if (is_automatic_bf16(layer) || is_true(layer.part("@bf16")) || is_word(layer.part("@mixed"), "bf16")) {
+  if (is_automatic_bf16(layer) || is_true(bf16_key(layer)) || is_word(layer.part("@mixed"), "bf16")) {
     // Adapters train in fp32 on frozen bf16 weights. Else: autocast over fp32 weights keeps a master copy,
     // weights loaded in bf16 have none.
     if (!is_full) return "bf16";
-    return stored_bf16 ? "bf16-pure" : "bf16-master";
+    return is_loaded_in_bf16(layer) && !keeps_whole_copy(layer) ? "bf16-pure" : "bf16-master";
   }
   // A quantised base has no other type than that of its adapters.
   if (is_word(stored, "auto")) return layer.method() == MethodType::qlora ? "bf16" : "";
@@ -333,15 +351,24 @@ std::string precision_of(const Layer& layer) {
 }
 
 void combine_precision(Layer& layer) {
-  const auto from = present({layer.part("@pure_bf16"), layer.part("@fp16"), layer.part("@bf16"),
-                             layer.part("@train_type"), layer.part("@stored_type"), layer.part("@mixed")});
-  if (!layer.says({"@pure_bf16", "@fp16", "@bf16", "@train_type", "@stored_type", "@mixed"})) return;
+  const auto from =
+      present({layer.part("@pure_bf16"), layer.part("@fp16"), layer.part("@bf16"), layer.part("@bfloat16"),
+               layer.part("@train_type"), layer.part("@stored_type"), layer.part("@mixed")});
+  const bool is_launched =
+      layer.says({"@deepspeed", "@stage", "@fsdp", "@fsdp_config"}) && keeps_whole_copy(layer);
+  if (from.empty() && is_launched && layer.tool() == Tool::axolotl && layer.method() == MethodType::full)
+    return layer.emit("precision", "bf16-master", keys_of_launch(layer));  // its bf16 is auto
+  if (from.empty() || (!is_launched && !layer.says({"@pure_bf16", "@fp16", "@bf16", "@bfloat16",
+                                                    "@train_type", "@stored_type", "@mixed"})))
+    return;
   const std::string precision = precision_of(layer);
   if (is_automatic_bf16(layer))
     layer.read_once_as("precision", layer.method() == MethodType::qlora ? "bf16" : "fp32");
   if (is_frozen_fp16_in_bf16(layer)) layer.read_once_as("precision", "fp16");
-  if (is_true(layer.part("@fp16")) && is_true(layer.part("@bf16")))
-    return layer.refuse(*layer.part("@fp16"), formatted("contradicts '{}'", layer.part("@bf16")->as_written));
+  if (precision == "bf16-master" && is_loaded_in_bf16(layer) && keeps_whole_copy(layer))
+    layer.read_once_as("precision", "bf16-pure");
+  if (is_true(layer.part("@fp16")) && is_true(bf16_key(layer)))
+    return layer.refuse(*layer.part("@fp16"), formatted("contradicts '{}'", bf16_key(layer)->as_written));
   // Neither copies of the weights nor a scale of the loss: the type of the weights and of everything else.
   const Said* alone =
       layer.part("@train_type") != nullptr ? layer.part("@train_type") : layer.part("@stored_type");

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/strings.h"
 #include "recipe/translate/combine_parts.h"
 #include "recipe/translate/combine_shard.h"
 #include "recipe/translate/foreign_value.h"
@@ -49,11 +50,14 @@ constexpr std::array kShippedZero = {ShippedZero{"ds_z0_config.json", {0, false,
                                      ShippedZero{"ds_z2_offload_config.json", {2, true, false}},
                                      ShippedZero{"ds_z3_config.json", {3, false, false}},
                                      ShippedZero{"ds_z3_offload_config.json", {3, true, true}},
+                                     ShippedZero{"zero0.json", {0, false, false}},
                                      ShippedZero{"zero1.json", {1, false, false}},
                                      ShippedZero{"zero1_torch_compile.json", {1, false, false}},
                                      ShippedZero{"zero2.json", {2, false, false}},
                                      ShippedZero{"zero2_torch_compile.json", {2, false, false}},
+                                     ShippedZero{"zero2_offload.json", {2, true, false}},
                                      ShippedZero{"zero3.json", {3, false, false}},
+                                     ShippedZero{"zero3_offload.json", {3, true, true}},
                                      ShippedZero{"zero3_bf16.json", {3, false, false}},
                                      ShippedZero{"zero3_bf16_cpuoffload_all.json", {3, true, true}},
                                      ShippedZero{"zero3_bf16_cpuoffload_params.json", {3, false, true}}};
@@ -93,20 +97,80 @@ void check_experiment(const Node& config, const Layer& layer) {
       throw UsageError(formatted("'{}': {} does not exist here", key, what));
   }
   check_exchange(config);
-  for (const char* key : {"optimizer", "scheduler", "compression_training", "sparse_attention"}) {
+  for (const char* key : {"compression_training", "sparse_attention"}) {
     const Node* node = find_node(config, key);
-    if (node == nullptr || is_off(*node)) continue;
-    const Node* type = find_node(*node, "type");
-    const bool is_usual = type != nullptr && (type->is_word("AdamW") || type->is_word("WarmupLR") ||
-                                              type->is_word("WarmupDecayLR"));
-    const Node* parameters = find_node(*node, "params");
-    const bool is_automatic =
-        parameters == nullptr ||
-        std::all_of(parameters->items.begin(), parameters->items.end(),
-                    [](const Node& item) { return item.is_word("auto") || item.is_word("true"); });
-    if (!is_usual || !is_automatic)
-      throw UsageError(formatted("'{}' of its own does not exist here; say it in the recipe", key));
+    if (node != nullptr && !is_off(*node)) throw UsageError(formatted("'{}' does not exist here", key));
   }
+}
+
+// A value of the file's own; nullptr for "auto", which is the recipe's.
+const Node* own_value(const Node& section, const std::string& key) {
+  const Node* node = find_node(section, "params." + key);
+  return node == nullptr || node->is_word("auto") || node->kind == Node::Kind::null ? nullptr : node;
+}
+
+Said said_inside(const Said& file, const Node& node, const std::string& key) {
+  Said said = {node, key, formatted("{}: {}", key, excerpt(as_text(node))), file.layer};
+  said.value.line = said.value.key_line = file.value.line;
+  for (Node& item : said.value.items) item.line = item.key_line = file.value.line;
+  return said;
+}
+
+void check_parameters(const Node& section, const std::string& name,
+                      std::initializer_list<std::string_view> known) {
+  const Node* parameters = find_node(section, "params");
+  if (parameters == nullptr) return;
+  for (const Node& item : parameters->items)
+    if (!item.is_word("auto") && std::find(known.begin(), known.end(), item.key) == known.end())
+      throw UsageError(formatted("'{}.params.{}' does not exist here", name, excerpt(item.key)));
+}
+
+// The optimizer that a file of DeepSpeed brings is the one of the training, whatever `optim` is; transformers insists
+// that its numbers are the recipe's (integrations/deepspeed.py: fill_match).
+void take_optimizer(Layer& layer, const Said& file, const Node& section) {
+  check_parameters(section, "optimizer",
+                   {"lr", "betas", "eps", "weight_decay", "torch_adam", "adam_w_mode", "bias_correction"});
+  const Node* type = find_node(section, "type");
+  const Node* decoupled = own_value(section, "adam_w_mode");
+  const Node* corrected = own_value(section, "bias_correction");
+  const std::string name = type == nullptr ? "" : in_small_letters(type->text);
+  if (name != "adamw" && name != "adam")
+    throw UsageError(formatted("'optimizer': '{}' does not exist here; AdamW does",
+                               excerpt(type == nullptr ? "" : type->text)));
+  if ((decoupled != nullptr && is_off(*decoupled)) || (corrected != nullptr && is_off(*corrected)))
+    throw UsageError(
+        "'optimizer': Adam with its weight decay in the gradient, or without correction, does not exist "
+        "here; AdamW does");
+  layer.emit("optimizer.name", "adamw", {&file});
+  for (const auto& [theirs, ours] :
+       {std::pair{"lr", "optimizer.lr"}, std::pair{"betas", "optimizer.betas"},
+        std::pair{"eps", "optimizer.eps"}, std::pair{"weight_decay", "optimizer.weight_decay"}})
+    if (const Node* value = own_value(section, theirs); value != nullptr)
+      layer.emit(ours, said_inside(file, *value, theirs).value, {&file});
+}
+
+// The schedule that a file of DeepSpeed brings is the one of the training, whatever lr_scheduler_type is: parts for
+// combine_deepspeed_schedule().
+void take_schedule(Layer& layer, const Said& file, const Node& section) {
+  check_parameters(section, "scheduler",
+                   {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type"});
+  const Node* type = find_node(section, "type");
+  if (type == nullptr || !(type->is_word("WarmupLR") || type->is_word("WarmupDecayLR")))
+    throw UsageError(formatted("'scheduler': '{}' does not exist here; WarmupLR and WarmupDecayLR do",
+                               excerpt(type == nullptr ? "" : type->text)));
+  const Node* lowest = own_value(section, "warmup_min_lr");
+  if (lowest != nullptr && read_foreign_number(*lowest) != 0.0)
+    throw UsageError("'scheduler.params.warmup_min_lr': a warm-up begins at a rate of 0 here");
+  const Node* rise = own_value(section, "warmup_type");
+  if (rise != nullptr && !rise->is_word("log") && !rise->is_word("linear"))
+    throw UsageError("'scheduler.params.warmup_type': expected log or linear");
+  if (const Node* highest = own_value(section, "warmup_max_lr"); highest != nullptr)
+    layer.emit("optimizer.lr", said_inside(file, *highest, "warmup_max_lr").value, {&file});
+  if (const Node* steps = own_value(section, "warmup_num_steps"); steps != nullptr)
+    layer.say("@deepspeed_warmup", said_inside(file, *steps, "warmup_num_steps"));
+  Said schedule = said_inside(file, *type, "scheduler");
+  if (rise != nullptr && rise->is_word("linear")) schedule.value.text += " linear";
+  layer.say("@deepspeed_schedule", std::move(schedule));
 }
 
 // A section of accelerate's may name DeepSpeed's own file.
@@ -130,6 +194,55 @@ std::optional<Node> deepspeed_config(const Layer& layer, const Node& said) {
   const Node& named = named_file(said);
   if (shipped_zero(layer, named) != nullptr) return std::nullopt;
   return layer.read_file(named);
+}
+
+void take_deepspeed_trainer(Layer& layer, const Said& file, const Node& config) {
+  if (const Node* optimizer = find_node(config, "optimizer"); optimizer != nullptr && !is_off(*optimizer))
+    take_optimizer(layer, file, *optimizer);
+  if (const Node* schedule = find_node(config, "scheduler"); schedule != nullptr && !is_off(*schedule))
+    take_schedule(layer, file, *schedule);
+}
+
+bool combine_deepspeed_schedule(Layer& layer) {
+  const Said* schedule = layer.part("@deepspeed_schedule");
+  if (schedule == nullptr) return false;
+  if (!layer.says({"@deepspeed_schedule", "@deepspeed_warmup", "@schedule", "@schedule_kwargs",
+                   "@warmup_ratio", "@warmup_steps"}))
+    return true;
+  const bool falls = schedule->value.text.starts_with("WarmupDecayLR");
+  const std::string rise = schedule->value.text.ends_with(" linear") ? "deepspeed-linear " : "deepspeed ";
+  layer.emit("schedule.name", falls ? "linear" : "constant", {schedule});
+  for (const char* name : {"@schedule", "@schedule_kwargs"})
+    if (layer.says({name}))
+      layer.ignore(*layer.part(name),
+                   formatted("DeepSpeed's file has a scheduler of its own ({}), which decides",
+                             falls ? "WarmupDecayLR" : "WarmupLR"));
+  const Said* own = layer.part("@deepspeed_warmup");
+  const Said* steps = layer.part("@warmup_steps");
+  const Said* ratio = layer.part("@warmup_ratio");
+  const bool has_steps = steps != nullptr && !is_off(steps->value);
+  const Said* used = own != nullptr ? own : has_steps ? steps : ratio;
+  for (const Said* said : present({steps, ratio}))
+    if (said != used && layer.says({said == steps ? "@warmup_steps" : "@warmup_ratio"}))
+      layer.ignore(*said, "another key of the warm-up decides");
+  const auto value = used == nullptr ? std::optional(0.0) : read_foreign_number(used->value);
+  if (!value || *value < 0.0) {
+    layer.refuse(*used, "expected a share such as 0.03 or a number of steps");
+    return true;
+  }
+  const bool of_axolotl = layer.tool() == Tool::axolotl;
+  const bool is_share = used != nullptr && (used == ratio || (*value > 0.0 && *value < 1.0));
+  const std::string length = used == nullptr ? (of_axolotl ? "axolotl" : "0")
+                             : is_share      ? (of_axolotl ? "axolotl " : "") + percent(*value)
+                                             : std::to_string(static_cast<int64_t>(*value));
+  layer.emit("schedule.warmup", rise + length, present({schedule, used}));
+  layer.note(
+      "DeepSpeed's scheduler",
+      formatted("the scheduler of DeepSpeed's file ({}) decides instead of lr_scheduler_type, as there: {}; "
+                "--set deepspeed=null takes the recipe's own",
+                falls ? "WarmupDecayLR" : "WarmupLR",
+                falls ? "after its warm-up the rate falls evenly to 0" : "after its warm-up the rate stays"));
+  return true;
 }
 
 std::vector<const Said*> keys_of_deepspeed(const Layer& layer) {

@@ -114,6 +114,11 @@ void read_deepspeed(Layer& layer, const Said& said) {
     set_line(value.value, said.value.line);
     layer.say(part, std::move(value));
   }
+  try {
+    take_deepspeed_trainer(layer, said, *config);
+  } catch (const UsageError& error) {
+    layer.refuse(said, error.what());
+  }
 }
 
 }  // namespace

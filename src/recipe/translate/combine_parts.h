@@ -56,9 +56,18 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kP
      {"precision.states", "fp32"},
      {"precision.rounding", "stochastic"}}};
 
+// The keys of DeepSpeed or FSDP in force.
+std::vector<const Said*> keys_of_launch(const Layer& layer);
+// DeepSpeed, and accelerate's FSDP under autocast, train an fp32 copy of weights that were loaded in bf16.
+bool keeps_whole_copy(const Layer& layer);
+
 // The tree of a DeepSpeed section or file; nothing for one that a tool ships, known by its name alone
 // (combine_deepspeed.cc). Throws UsageError.
 std::optional<Node> deepspeed_config(const Layer& layer, const Node& said);
+// Takes the optimizer and the schedule that it brings, which are then those of the training. Throws UsageError.
+void take_deepspeed_trainer(Layer& layer, const Said& file, const Node& config);
+// Emits such a schedule; returns false if the recipe has no such schedule.
+bool combine_deepspeed_schedule(Layer& layer);
 
 // The tree of a file of the model; nothing if it is damaged, which reading the model reports.
 std::optional<Node> read_whole(const Layer& layer, const Node& at, const std::filesystem::path& file);

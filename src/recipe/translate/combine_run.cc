@@ -402,7 +402,7 @@ void combine_new_tokens(Layer& layer) {
     const Said* said = layer.part(name);
     if (said == nullptr || (!says && !known)) continue;
     const std::vector<Node>& named = said->value.items;
-    if (is_off(said->value) || (named.size() == 1 && named.front().text == "false")) {
+    if (is_off(said->value) || (named.size() == 1 && in_small_letters(named.front().text) == "false")) {
       if (layer.says({name})) layer.ignore(*said, "off, as here", true);
       continue;
     }

@@ -122,6 +122,19 @@ void combine_mesh(Layer& layer, bool is_divided) {
 
 }  // namespace
 
+std::vector<const Said*> keys_of_launch(const Layer& layer) {
+  std::vector<const Said*> keys = keys_of_deepspeed(layer);
+  if (keys.empty()) keys = keys_of_fsdp(layer);
+  std::erase(keys, layer.part("@distributed"));  // DDP
+  return keys;
+}
+
+// DeepSpeed 0.18 runtime/zero/stage_1_and_2.py, stage3.py and runtime/bf16_optimizer.py; accelerate 1.x accelerator.py:
+// prepare_model and utils/fsdp_utils.py, which follow DeepSpeed. torchtune's own FSDP does not.
+bool keeps_whole_copy(const Layer& layer) {
+  return layer.tool() != Tool::torchtune && !keys_of_launch(layer).empty();
+}
+
 void combine_shard(Layer& layer) {
   // DeepSpeed's keys come with accelerate's `distributed_type: DEEPSPEED`, and decide.
   const std::vector<const Said*> zero = keys_of_deepspeed(layer);

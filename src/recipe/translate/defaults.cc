@@ -131,8 +131,12 @@ void fill_precision(Layer& layer) {
   if (layer.tool() == Tool::llama_factory) layer.emit_default("precision", is_full ? "fp32" : "bf16");
   if (layer.tool() == Tool::trl) layer.emit_default("precision", trl_precision(layer));
   if (layer.tool() != Tool::axolotl) return;
-  if (!is_full || !has_own_states(layer))
-    return fill_newly(layer, "precision", is_full ? "bf16-pure" : "bf16", "fp32");
+  if (!is_full || keeps_whole_copy(layer) || !has_own_states(layer))
+    return fill_newly(layer, "precision",
+                      !is_full                  ? "bf16"
+                      : keeps_whole_copy(layer) ? "bf16-master"
+                                                : "bf16-pure",
+                      "fp32");
   if (layer.given("precision") != nullptr || layer.emits("precision.")) return;
   for (const auto& [key, value] : kPureWeights) layer.emit_default(key, value);
   layer.read_once_as("precision", "fp32");

@@ -106,6 +106,7 @@ constexpr std::array kNames = {
     SectionName{SectionKind::model, "max_seq_len", "max_seq_length"},
     SectionName{SectionKind::model, "revision", "model_revision"},
     SectionName{SectionKind::model, "tokenizer", "tokenizer_name"},
+    SectionName{SectionKind::model, "special_tokens", "add_special_tokens"},
     SectionName{SectionKind::data, "path", "data_path"},
     SectionName{SectionKind::data, "name", "data_path"},
     SectionName{SectionKind::data, "dataset", "data_path"},
@@ -169,6 +170,8 @@ constexpr std::array kNames = {
     SectionName{SectionKind::lora, "use_rslora", "use_rslora"},
     SectionName{SectionKind::lora, "use_dora", "use_dora"},
     SectionName{SectionKind::lora, "bias", "lora_bias"},
+    SectionName{SectionKind::lora, "type", "peft_type"},
+    SectionName{SectionKind::lora, "method", "peft_type"},
     SectionName{SectionKind::lora, "enabled", "use_lora"},
     SectionName{SectionKind::lora, "use_lora", "use_lora"},
     SectionName{SectionKind::lora, "enable", "use_lora"},
@@ -269,16 +272,6 @@ class Opener {
     return true;
   }
 
-  // Files are what data.train and data.eval name; a range of rows is no name of a split.
-  static bool names_split(const Node& child) {
-    static constexpr std::string_view kSplits[] = {
-        "train_split", "split",      "dataset_split", "validation_split",
-        "eval_split",  "test_split", "val_split",     "dataset_train_split"};
-    return std::find(std::begin(kSplits), std::end(kSplits), child.key) != std::end(kSplits) &&
-           child.kind == Node::Kind::scalar && !read_foreign_number(child) &&
-           child.text.find_first_of("[%+") == std::string::npos;
-  }
-
   void open_section(const Node& section, SectionKind kind, Node& opened, int depth) {
     if (is_switched_off(section, kind)) return;
     Node left = section;
@@ -295,7 +288,7 @@ class Opener {
       const bool is_known =
           name != nullptr || find_alias(key, std::nullopt) != nullptr || find_option(key) != nullptr;
       if (kind == SectionKind::data && names_split(child)) {
-        ignore(child, section.key, "data.train and data.eval name files here");
+        ignore(child, section.key, kOfSplits);
       } else if (kind == SectionKind::quantization && child.key == "enabled") {
         ignore(child, section.key, "the section's other keys say what is on");
       } else if (name == nullptr && depth == 0 && is_known_inside(section.key, child.key)) {
@@ -349,6 +342,15 @@ class Opener {
 
 }  // namespace
 
+bool names_split(const Node& node) {
+  static constexpr std::string_view kSplits[] = {
+      "train_split", "split",      "dataset_split", "validation_split",
+      "eval_split",  "test_split", "val_split",     "dataset_train_split"};
+  return std::find(std::begin(kSplits), std::end(kSplits), node.key) != std::end(kSplits) &&
+         node.kind == Node::Kind::scalar && !read_foreign_number(node) &&
+         node.text.find_first_of("[%+") == std::string::npos;
+}
+
 bool is_section(std::string_view key) {
   return std::any_of(kSections.begin(), kSections.end(),
                      [&](const Section& one) { return one.name == section_name(key); });
@@ -397,13 +399,53 @@ bool is_of_logs(std::string_view key) {
                      [&](std::string_view begin) { return small.starts_with(begin); });
 }
 
+bool is_beside_training(std::string_view key) {
+  // First words: saving, evaluating, reporting, machines, and what is done with the model afterwards.
+  static constexpr std::string_view kBegin[] = {
+      "save_", "eval_",   "test_",    "log_", "print_", "plot_",   "push_",   "upload_",
+      "gguf_", "export_", "publish_", "gpu_", "slack_", "docker_", "notify_", "ollama_"};
+  static constexpr std::string_view kBeginOfPlaces[] = {"merge_", "hf_", "s3_", "gcs_", "aws_", "azure_"};
+  static constexpr std::string_view kWhole[] = {
+      "merge",       "logfile",  "logdir",    "logs_dir",    "log_with",    "work_dir", "workdir",
+      "working_dir", "root_dir", "tmp_dir",   "temp_dir",    "user",        "username", "email",
+      "account",     "qos",      "partition", "project_dir", "timeout",     "job_id",   "cpus",
+      "expt_name",   "log_path", "gguf",      "time_limit",  "project_root"};
+  // Such a key may all the same hold rows out, decide which weights are kept at the end, or change the training.
+  static constexpr std::string_view kNot[] = {
+      "size", "ratio", "frac",   "share",  "split", "percent", "count", "num",   "rows", "sample", "portion",
+      "best", "early", "patien", "prob",   "token", "memory",  "limit", "adapt", "lora", "layer",  "train",
+      "head", "loss",  "stop",   "weight", "model", "emb",     "only",  "mode",  "run"};
+  static constexpr std::string_view kNotOfPlaces[] = {"data", "file", "text", "turn", "system", "message"};
+  const std::string small = in_small_letters(key);
+  const auto begins = [&](const auto& words) {
+    return std::any_of(std::begin(words), std::end(words),
+                       [&](std::string_view word) { return small.starts_with(word); });
+  };
+  const auto holds = [&](const auto& words) {
+    return std::any_of(std::begin(words), std::end(words),
+                       [&](std::string_view word) { return small.find(word) != std::string::npos; });
+  };
+  if (std::find(std::begin(kWhole), std::end(kWhole), small) != std::end(kWhole)) return true;
+  if (holds(kNot)) return false;
+  return begins(kBegin) || (begins(kBeginOfPlaces) && !holds(kNotOfPlaces));
+}
+
 bool has_training_section(const Node& root) {
   return std::any_of(root.items.begin(), root.items.end(),
                      [](const Node& child) { return kind_of(child) == SectionKind::training; });
 }
 
+bool has_adapter_section(const Node& root) {
+  return find_node(root, "base_model") != nullptr && find_node(root, "adapter") == nullptr &&
+         find_node(root, "datasets") == nullptr && find_node(root, "pretraining_dataset") == nullptr &&
+         std::any_of(root.items.begin(), root.items.end(),
+                     [](const Node& child) { return kind_of(child) == SectionKind::lora; });
+}
+
 std::optional<Node> open_sections(const Node& root, const Source& source, KeyReport& report) {
-  return has_training_section(root) ? std::optional(Opener(source, report).open(root)) : std::nullopt;
+  return has_training_section(root) || has_adapter_section(root)
+             ? std::optional(Opener(source, report).open(root))
+             : std::nullopt;
 }
 
 }  // namespace plimsoll

@@ -17,11 +17,22 @@ std::optional<Node> open_sections(const Node& root, const Source& source, KeyRep
 // Returns true if a file has a section about the training.
 bool has_training_section(const Node& root);
 
+// Returns true if a file that names its model as axolotl does has a section about adapters, which axolotl has not.
+bool has_adapter_section(const Node& root);
+
+// Returns true if a key names a split: data.train and data.eval name files, and a range of rows is no name of a split.
+bool names_split(const Node& node);
+inline constexpr const char* kOfSplits = "data.train and data.eval name files here";
+
 // Returns true if a key is the name of such a section.
 bool is_section(std::string_view key);
 
 // Returns true if a key is about logs, names, places and people: it changes nothing of the training.
 bool is_of_logs(std::string_view key);
+// The same of a tool's or a script's file alone: saving, evaluating, machines, and what comes after the training.
+bool is_beside_training(std::string_view key);
+inline constexpr const char* kBeside =
+    "not known here: by its name about saving, evaluating or what comes after the training";
 inline constexpr const char* kOfLogs = "about logs and names: it does not change training";
 
 }  // namespace plimsoll

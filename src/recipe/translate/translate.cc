@@ -76,6 +76,7 @@ void keep_last_of_each(Node& root, Layer& layer) {
 
 // A script's file that names its model as axolotl does, and whose sections hold what axolotl has without any.
 bool is_in_sections(const Node& root) {
+  if (has_adapter_section(root)) return true;
   return has_training_section(root) &&
          !holds_one_of(root, {"micro_batch_size", "sequence_len", "gradient_accumulation_steps", "num_epochs",
                               "datasets", "learning_rate"});
@@ -104,16 +105,23 @@ std::string model_name_of(const Node& root) {
 // axolotl takes no notice of keys that it does not have (pydantic's default). Those of a fork or a later version
 // may say what is trained: keys with a word of training in them stay unknown, and so do misspelt ones.
 bool names_no_training(const std::string& key) {
+  // Anywhere in the name, and at the beginning or the end of one of its words: `url` is no `rl`.
   constexpr std::string_view kOfTraining[] = {
-      "adapter", "alpha", "att",    "batch", "beta",   "bit",    "clip",  "data",  "decay", "distil", "dpo",
-      "drop",    "dtype", "emb",    "epoch", "expert", "freez",  "fp",    "grad",  "head",  "init",   "label",
-      "layer",   "learn", "len",    "lora",  "loss",   "lr",     "mask",  "mix",   "moe",   "noise",  "norm",
-      "optim",   "pack",  "prompt", "quant", "rate",   "reward", "rl",    "rope",  "sampl", "scal",   "sched",
-      "seed",    "seq",   "shuf",   "step",  "temp",   "token",  "train", "vocab", "warm",  "weight"};
+      "adapter", "alpha", "batch",  "beta",  "clip",  "data",   "decay", "distil", "dpo",   "drop",
+      "dtype",   "epoch", "expert", "freez", "grad",  "label",  "layer", "learn",  "lora",  "loss",
+      "mask",    "moe",   "noise",  "optim", "pack",  "prompt", "quant", "reward", "rope",  "sampl",
+      "sched",   "seed",  "seq",    "shuf",  "token", "train",  "vocab", "warm",   "weight"};
+  constexpr std::string_view kOfWords[] = {"att", "bit",  "emb",  "fp", "head", "init", "len", "lr",
+                                           "mix", "norm", "rate", "rl", "scal", "step", "temp"};
   const std::string name = in_small_letters(key);
-  return std::none_of(std::begin(kOfTraining), std::end(kOfTraining),
-                      [&](std::string_view word) { return name.find(word) != std::string::npos; }) &&
-         suggest_key(key).empty();
+  const bool is_of_training =
+      std::any_of(std::begin(kOfTraining), std::end(kOfTraining),
+                  [&](std::string_view word) { return name.find(word) != std::string::npos; });
+  if (is_of_training || !suggest_key(key).empty()) return false;
+  return std::ranges::none_of(split(name, '_'), [&](const std::string& part) {
+    return std::any_of(std::begin(kOfWords), std::end(kOfWords),
+                       [&](std::string_view word) { return part.starts_with(word) || part.ends_with(word); });
+  });
 }
 
 // These are on here, so a key of them that is false may change the training: answers alone, the ends of texts.
@@ -271,8 +279,11 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
     layer.ignore({child, key, "seed: null", 0}, "every run has a seed; the default is taken", true);
     return true;
   }
-  const Alias* row = find_alias(key, layer.tool());
+  // "method: lora" in a tool's or a script's file.
+  const bool names_method = key == "method" && layer.tool() && child.kind == Node::Kind::scalar;
+  const Alias* row = find_alias(names_method ? "peft_type" : key, layer.tool());
   if (row == nullptr) return false;
+  if (names_method) return layer.read(*row, key, child), true;
   // Only keys of the file: a device that is set in addition to it is one of this program.
   const bool is_of_script =
       layer.tool() == Tool::trl && layer.is_of_scripts() && child.kind == Node::Kind::scalar;
@@ -321,6 +332,12 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
     } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
                is_of_logs(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfLogs);
+    } else if (layer.tool() && layer.source().has_lines && !is_theirs && prefix.empty() &&
+               names_split(child)) {
+      layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfSplits);
+    } else if (layer.tool() && layer.source().has_lines && !is_theirs && child.kind == Node::Kind::scalar &&
+               !is_group(key) && find_option(key) == nullptr && is_beside_training(key)) {
+      layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kBeside);
     } else if (layer.tool() && layer.source().has_lines && !is_theirs && !is_group(key) &&
                find_option(key) == nullptr && read_foreign_flag(child) == false && !names_what_is_on(key) &&
                (names_no_training(key) || switches_off_an_extra(key))) {
@@ -361,7 +378,8 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
     said.value.text = program;
     parts_.insert_or_assign(kProgramPart, std::move(said));
   }
-  if (!tool && is_first && !program.empty() && has_training_arguments(root)) tool = Tool::trl;
+  if (!tool && is_first && !program.empty() && (has_training_arguments(root) || program == kSwift))
+    tool = Tool::trl;
   if (tool) {
     report_.tool = tool;
     const bool by_program = !program.empty() && is_first && !is_of_trl(program);

@@ -153,11 +153,11 @@ AllowedPlan plan_allowed(const Resolved& resolved, const PlannedMachine& machine
     return plan_in_group<std::optional<Plan>>(request_for(changed, std::move(lossy)), plan_where_it_fits);
   };
   // The least memory without loss is looked for where nothing else is to be planned, or nothing fits.
-  const bool is_asked_first = !recipe.memory.allow.empty() && dividing_more(recipe, machine).empty();
-  if (is_asked_first)
+  const bool lossless_first = !recipe.memory.allow.empty() && dividing_more(recipe, machine).empty();
+  if (lossless_first)
     if (auto plan = fitting(recipe, {})) return {recipe, *std::move(plan)};
   std::optional<AllowedPlan> lossless;
-  if (!is_asked_first) lossless = lossless_plan(recipe, machine, planned);
+  if (!lossless_first) lossless = lossless_plan(recipe, machine, planned);
   if (lossless && lossless->plan.fits()) return *std::move(lossless);
   if (auto lossy = fitting_lossy(recipe, fitting)) return *std::move(lossy);
   return lossless ? *std::move(lossless) : AllowedPlan{recipe, planned(recipe, {})};

@@ -459,7 +459,7 @@ Plan finish(Plan plan) {
   return plan;
 }
 
-// Whether a plan is wanted where nothing fits: the least memory, that the refusal is of.
+// A plan is wanted always, where nothing fits the least memory for the refusal, or only where it fits.
 enum class Wanted : uint8_t { always, where_it_fits };
 
 // The best variant of one alternative.

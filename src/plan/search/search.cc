@@ -601,7 +601,7 @@ void Search::each(Limits limits, const Visit& visit) {
   known_.done.clear();
   for (size_t i = 0; i < capacities_.size(); ++i) {
     const size_t capacity = limits.smallest_first ? known_.by_size[i] : i;
-    const bool can_tie_at_best = limits.has_least && limits.smallest_first && takes_no_less_than_before(i);
+    const bool can_tie_at_best = limits.has_least && limits.is_open() && takes_no_less_than_before(i);
     if (capacities_[capacity].at_least < limits.seconds && !can_tie_at_best)
       for (const Entry& entry : entries_of(capacity, limits)) each_of_entry(entry, excluded, limits, visit);
     if (request_.progress) request_.progress(i + 1, capacities_.size());

@@ -69,6 +69,7 @@ MUTANTS = {
     "no place between the ends of a line": (f"{ORACLE}:{DEEP_ORACLE}", SEARCH, "  for (const int64_t place : places) offer(at(place), limits, visit);\n}\n\n// Recomputation", "  for (const int64_t place : places)\n    if (place == end) offer(at(place), limits, visit);\n}\n\n// Recomputation"),
     "the most layers of a split in place of the fewest": (f"{TARGETS_ORACLE}:{DEEP_ORACLE}", SPLITS, "  if (is_out(low)) return;\n  spot.target = place(low);", "  if (is_out(low)) return;\n  spot.target = place(most);"),
     "the least memory in the smallest micro-steps alone": ("Search.the_least_memory_is*", LEAST, "  add_larger_capacities(spots, limits, least);\n", ""),
+    "nothing behind a layout that misses the host": ("LeastMemory.*", LEAST, "  constexpr int kRounds = 4;", "  constexpr int kRounds = 1;"),
     "copies of a split as of what is outside of the layers": ("LeastMemory.*", SPLITS, "bytes *= copied_share_;", "bytes *= 1;"),
     "no second layer of prefetch": ("Search.starts_transfers_two*recomputed*", OFFLOAD, "if (choice.prefetch < 2 || request_.choices.prefetch) return true;", "if (choice.prefetch < 2 || request_.choices.prefetch) return true;\n  if (choice.prefetch == 2) return false;"),
     "the first that fits is the fastest": (f"{ORACLE}:{SEARCHES}", SEARCH, "    left.seconds = worth * best->usage.seconds;", "    left.seconds = 0.5 * worth * best->usage.seconds;"),

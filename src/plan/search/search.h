@@ -305,7 +305,13 @@ class Search {
   [[nodiscard]] double overrun(const Usage& usage, int64_t slack, const Limits& limits) const;
   // search_least.cc
   std::optional<Candidate> least(const Limits& limits, const LayOut& lay_out);
-  std::optional<Candidate> least_near(const Limits& limits, const LayOut& lay_out, double share);
+  std::optional<Candidate> least_near(Limits limits, const LayOut& lay_out, double share);
+  struct LeastFound {
+    std::optional<Candidate> candidate;
+    int64_t bytes = kOpenBytes;   // that it takes
+    int64_t missed = kOpenBytes;  // the least bound of those whose layouts do not keep the limits
+  };
+  LeastFound least_round(const Limits& limits, const LayOut& lay_out, double share);
   void add_larger_capacities(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits,
                              int64_t least);
   void add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits, int64_t most);

@@ -75,9 +75,24 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
   return least_near(limits, lay_out, kNear);
 }
 
-// At `share` 1 only what takes the least bound of all is laid out, and what misses it is not returned.
-std::optional<Candidate> Search::least_near(const Limits& limits, const LayOut& lay_out, double share) {
+// At `share` 1 only what takes the least bound of all is laid out, and what misses it is not returned. Where layouts
+// miss the host or the disk, for which estimates said that they fit, the search goes on without them.
+std::optional<Candidate> Search::least_near(Limits limits, const LayOut& lay_out, double share) {
+  constexpr int kRounds = 4;
   forget_layouts();
+  std::optional<Candidate> best;
+  for (int round = 0; round < kRounds; ++round) {
+    LeastFound found = least_round(limits, lay_out, share);
+    if (found.candidate) {
+      best = std::move(found.candidate);
+      limits.bytes = std::min(limits.bytes, found.bytes);
+    }
+    if (found.missed >= limits.bytes) break;
+  }
+  return best;
+}
+
+Search::LeastFound Search::least_round(const Limits& limits, const LayOut& lay_out, double share) {
   std::vector<std::pair<int64_t, Spot>> spots;
   int64_t least = std::numeric_limits<int64_t>::max();
   each(limits, [&](const Spot& spot, Limits& left) {
@@ -93,8 +108,9 @@ std::optional<Candidate> Search::least_near(const Limits& limits, const LayOut& 
   if (share == 1) std::erase_if(spots, [&](const auto& spot) { return spot.first > least; });
   std::map<std::pair<size_t, bool>, int64_t> missed;
   const auto miss = [&](const Spot& spot) -> int64_t& { return missed[{spot.frame, spot.segment > 1}]; };
-  std::optional<Candidate> best;
-  int64_t best_bytes = std::numeric_limits<int64_t>::max();
+  LeastFound found;
+  std::optional<Candidate>& best = found.candidate;
+  int64_t& best_bytes = found.bytes;
   int layouts = 0;
   int64_t laid_out_ops = 0;
   double searched = 0;
@@ -130,11 +146,16 @@ std::optional<Candidate> Search::least_near(const Limits& limits, const LayOut& 
     searched += laid_out.layout_work;
     const int64_t above = laid_out.arena_bytes - arena_bytes(spot);
     miss(spot) = std::max(miss(spot), above);
-    if (!within(laid_out, limits.budget, request_.target.host)) continue;
+    if (!within(laid_out, limits.budget, request_.target.host)) {
+      reject(spot, laid_out);
+      found.missed = std::min(found.missed, bytes);
+      continue;
+    }
     if (bytes + above < best_bytes) best = laid_out;
     best_bytes = std::min(best_bytes, bytes + above);
   }
-  return share > 1 || best_bytes == least ? best : std::nullopt;
+  if (share == 1 && best_bytes != least) best.reset();
+  return found;
 }
 
 std::optional<Candidate> Search::least_within(const Budget& budget, double seconds, const LayOut& lay_out,

@@ -307,6 +307,30 @@ TEST(LeastMemory, of_states_in_part_has_no_copies_of_those_that_stay) {
   EXPECT_LE(make_plan(request).smallest.arena_bytes, in_part.arena_bytes);
 }
 
+// Estimates say that a layer more may move than the host has room for programs of: its layout misses, and the next one fits.
+TEST(LeastMemory, goes_on_where_a_layout_has_larger_programs_than_the_host_takes) {
+  const Case part{.name = "states_on_disk_in_part",
+                  .layers = 8,
+                  .effective = 1,
+                  .targets = {Space::host, Space::disk},
+                  .own_memory = true,
+                  .disk = 0.3,
+                  .in_part = true,
+                  .recompute = RecomputePoint::block};
+  PlanRequest request = request_for(part);
+  const auto with_states_on_disk = [&](int64_t layers) {
+    PlanRequest stated = request;
+    stated.choices.targets = OffloadTargets{};
+    (*stated.choices.targets)[static_cast<size_t>(Part::states)] = {layers, 0};
+    return make_plan(stated).smallest;
+  };
+  Budget& budget = request.target.budget;
+  constexpr int64_t kLittle = 4096;
+  budget.device_bytes = with_states_on_disk(5).arena_bytes / 2;
+  budget.host_bytes = request.target.host.total() + with_states_on_disk(6).host_bytes - kLittle;
+  EXPECT_LE(make_plan(request).smallest.arena_bytes, with_states_on_disk(5).arena_bytes);
+}
+
 // With activations on the host, states have less of it than where activations stay: more of their layers are on disk.
 TEST(PartsInPart, are_found_where_activations_take_their_host) {
   const Case part{.name = "states_with_activations",

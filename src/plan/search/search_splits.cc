@@ -440,7 +440,8 @@ void Search::each_count(Spot spot, Limits& limits, const Visit& visit) {
   int64_t high = low;
   for (int64_t step = most - low; step > 0; step /= 2)
     while (high + step <= most && !over(place(high + step), limits)) high += step;
-  if (high == low || over(place(high), limits)) return;
+  while (high > low && is_out(high)) --high;
+  if (high == low) return;
   spot.target = place(high);
   offer(spot, limits, visit);
 }

@@ -311,6 +311,8 @@ class Search {
     int64_t bytes = kOpenBytes;   // that it takes
     int64_t missed = kOpenBytes;  // the least bound of those whose layouts do not keep the limits
   };
+  std::pair<int64_t, std::vector<std::pair<int64_t, Spot>>> spots_near_least(const Limits& limits,
+                                                                             double share);
   LeastFound least_round(const Limits& limits, const LayOut& lay_out, double share);
   void add_larger_capacities(std::vector<std::pair<int64_t, Spot>>& spots, const Limits& limits,
                              int64_t least);

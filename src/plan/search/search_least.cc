@@ -76,7 +76,7 @@ std::optional<Candidate> Search::least(const Limits& limits, const LayOut& lay_o
 }
 
 // At `share` 1 only what takes the least bound of all is laid out, and what misses it is not returned. Where layouts
-// miss the host or the disk, for which estimates said that they fit, the search goes on without them.
+// miss the host or the disk, for which estimates said that they fit, the search continues without them.
 std::optional<Candidate> Search::least_near(Limits limits, const LayOut& lay_out, double share) {
   constexpr int kRounds = 4;
   forget_layouts();
@@ -92,9 +92,11 @@ std::optional<Candidate> Search::least_near(Limits limits, const LayOut& lay_out
   return best;
 }
 
-Search::LeastFound Search::least_round(const Limits& limits, const LayOut& lay_out, double share) {
+// The least bound of all, and the spots that are near it with theirs.
+std::pair<int64_t, std::vector<std::pair<int64_t, Search::Spot>>> Search::spots_near_least(
+    const Limits& limits, double share) {
   std::vector<std::pair<int64_t, Spot>> spots;
-  int64_t least = std::numeric_limits<int64_t>::max();
+  int64_t least = kOpenBytes;
   each(limits, [&](const Spot& spot, Limits& left) {
     const int64_t bytes = taken(spot.usage, limits.budget);
     least = std::min(least, bytes);
@@ -103,9 +105,15 @@ Search::LeastFound Search::least_round(const Limits& limits, const LayOut& lay_o
     left.has_least = true;
     left.bytes = std::min(left.bytes, share > 1 ? near : near + 1);
   });
+  if (spots.empty()) return {least, spots};
   add_larger_capacities(spots, limits, least);
   add_prefetching(spots, limits, static_cast<int64_t>(share * static_cast<double>(least)));
   if (share == 1) std::erase_if(spots, [&](const auto& spot) { return spot.first > least; });
+  return {least, spots};
+}
+
+Search::LeastFound Search::least_round(const Limits& limits, const LayOut& lay_out, double share) {
+  auto [least, spots] = spots_near_least(limits, share);
   std::map<std::pair<size_t, bool>, int64_t> missed;
   const auto miss = [&](const Spot& spot) -> int64_t& { return missed[{spot.frame, spot.segment > 1}]; };
   LeastFound found;

@@ -184,7 +184,7 @@ bool is_folder_of_rows(const std::filesystem::path& path) {
 
 }  // namespace
 
-void refuse_rows_and_weights(const std::string& argument) {
+void refuse_rows_and_weights(const std::string& argument, bool opens_json) {
   const std::filesystem::path path = argument;
   std::error_code failed;
   const std::string ending = path.extension().string();
@@ -196,7 +196,7 @@ void refuse_rows_and_weights(const std::string& argument) {
     throw UsageError(formatted(
         "{}: is a file of weights; a recipe names the model's folder: plimsoll init {} DATA writes one",
         argument, quoted(path.has_parent_path() ? path.parent_path().string() : ".")));
-  } else if (!is_data_file(path) || (ending == ".json" && !begins_as_rows(path))) {
+  } else if (!is_data_file(path) || (ending == ".json" && !(opens_json && begins_as_rows(path)))) {
     return;
   }
   throw UsageError(formatted(
@@ -211,7 +211,7 @@ namespace {
 // leads nowhere, or to a model that is not trained.
 std::optional<std::string> named_model(const std::string& argument, bool takes_shapes, ModelFiles& models) {
   if (argument == kStandardInput) return takes_shapes ? model_on_standard_input(models) : std::nullopt;
-  refuse_rows_and_weights(argument);
+  refuse_rows_and_weights(argument, false);
   std::error_code unknown;
   if (std::filesystem::is_directory(argument, unknown)) return argument;
   if (is_model_config(argument, models)) {
@@ -267,6 +267,14 @@ void say_what_is_known(const Recipe& recipe, ModelFiles& models) {
     say(formatted("note    {}; config.json counts", printable(difference_words(known->differing))));
 }
 
+// A recipe's file is opened once: JSON that is none is opened again, for it may hold rows.
+LoadedRecipe load_file(const std::string& path, const Overrides& overrides) try {
+  return load_recipe(path, overrides);
+} catch (const UsageError&) {
+  refuse_rows_and_weights(path);
+  throw;
+}
+
 LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::string>& what_if) {
   Overrides overrides;
   for (const auto& [key, value] : arguments.shortcuts)
@@ -282,7 +290,7 @@ LoadedRecipe load_with(const RecipeArguments& arguments, const std::vector<std::
   if (const char* environment = std::getenv("PLIMSOLL_SET")) overrides.environment = environment;
   const std::optional<std::string> model =
       named_model(arguments.path, arguments.takes_shapes, *arguments.sources->models);
-  if (!model) return load_recipe(arguments.path, overrides);
+  if (!model) return load_file(arguments.path, overrides);
   overrides.sets.insert(overrides.sets.begin(), assignment("model", *model));
   LoadedRecipe loaded = recipe_from_overrides(overrides);
   refuse_rows_of_shape(loaded.recipe, *arguments.sources->models);

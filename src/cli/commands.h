@@ -54,7 +54,7 @@ struct RecipeArguments {
 };
 
 // Throws UsageError for a file or folder of rows, and for a file of weights, where a recipe is expected: with what makes
-// a recipe of it. Other paths pass. JSON is opened where `opens_json` says so.
+// a recipe of it. Other paths pass. `opens_json`: JSON is opened too.
 void refuse_rows_and_weights(const std::string& argument, bool opens_json = true);
 
 // The report of other tools' keys: comments for a recipe file, notes for a terminal, an object of JSON.

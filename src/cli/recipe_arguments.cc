@@ -267,7 +267,7 @@ void say_what_is_known(const Recipe& recipe, ModelFiles& models) {
     say(formatted("note    {}; config.json counts", printable(difference_words(known->differing))));
 }
 
-// A recipe's file is opened once: JSON that is none is opened again, for it may hold rows.
+// A recipe's file is opened once: JSON that is not a recipe is opened again, for it may hold rows.
 LoadedRecipe load_file(const std::string& path, const Overrides& overrides) try {
   return load_recipe(path, overrides);
 } catch (const UsageError&) {

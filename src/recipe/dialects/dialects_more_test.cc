@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "recipe/load/load.h"
 #include "recipe/option.h"
+#include "recipe/test_recipe_files.h"
 
 namespace plimsoll {
 namespace {
@@ -18,39 +19,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 
-class RealFiles : public testing::Test {
- protected:
-  RealFiles()
-      : folder_(testing::TempDir() + "real_files/" +
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    write("a.jsonl", "{}");
-  }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-  }
-  [[nodiscard]] LoadedRecipe load(const std::string& text, const Overrides& overrides = {}) const {
-    write("q.yaml", text);
-    return load_recipe((folder_ / "q.yaml").string(), overrides);
-  }
-  [[nodiscard]] Recipe recipe(const std::string& text) const { return load(text).recipe; }
-  [[nodiscard]] std::string error_of(const std::string& text, const Overrides& overrides = {}) const {
-    try {
-      (void)load(text, overrides);
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "no error";
-  }
-  [[nodiscard]] static std::vector<std::string> notes(const LoadedRecipe& loaded) {
-    std::vector<std::string> theirs;
-    for (const auto& note : loaded.other_tools.no_effect) theirs.push_back(note.theirs);
-    return theirs;
-  }
-
-  fs::path folder_;
-};
+class RealFiles : public RecipeFiles {};
 
 const std::string kAxolotlRun = "base_model: m\nadapter: lora\nlora_r: 8\nlora_alpha: 16\n";
 const std::string kTrl = "model_name_or_path: m\ndataset_name: a.jsonl\nlearning_rate: 1e-5\n";
@@ -81,7 +50,7 @@ TEST_F(RealFiles, a_share_of_the_steps_between_lines_of_the_log_changes_nothing_
 TEST_F(RealFiles, a_checkpoint_of_another_tool_is_refused_with_what_to_do) {
   const std::string file = "model_name_or_path: m\nstage: sft\nresume_from_checkpoint: saves/checkpoint-15\n";
   EXPECT_THAT(error_of(file), HasSubstr("--set resume_from_checkpoint=null starts from the beginning"));
-  EXPECT_EQ(error_of(file, {{"resume_from_checkpoint=null"}, ""}), "no error");
+  EXPECT_EQ(error_of(file, {"resume_from_checkpoint=null"}), "no error");
   const std::string torchtune =
       "model: {_component_: torchtune.models.llama3.llama3_8b}\n"
       "checkpointer: {checkpoint_dir: m, recipe_checkpoint: recipe_state.pt}\nresume_from_checkpoint: ";
@@ -99,7 +68,7 @@ TEST_F(RealFiles, rows_of_other_hubs_and_of_scripts_may_be_replaced) {
   EXPECT_THAT(error_of(file + "hub\n"), HasSubstr("plimsoll fetch o/r --dataset"));
   EXPECT_THAT(error_of(file + "other\n"), HasSubstr("ms_hub_url"));
   EXPECT_THAT(error_of(file + "made\n"), HasSubstr("script_url"));
-  const Recipe replaced = load(file + "made\n", {{"data.train=a.jsonl"}, ""}).recipe;
+  const Recipe replaced = load(file + "made\n", {"data.train=a.jsonl"}).recipe;
   EXPECT_EQ(replaced.data.columns.at("instruction"), "q");
 }
 
@@ -157,7 +126,7 @@ TEST_F(RealFiles, tokens_to_add_change_nothing_where_the_tokenizer_has_them) {
             "no error");
   const std::string elsewhere = "base_model: o/nowhere\nadapter: lora\ntokens: [<a>]\n";
   EXPECT_THAT(error_of(elsewhere), HasSubstr("other tokens than the tokenizer's are not supported"));
-  EXPECT_EQ(error_of(elsewhere, {{"model=" + (folder_ / "has").string()}, ""}), "no error");
+  EXPECT_EQ(error_of(elsewhere, {"model=" + (folder_ / "has").string()}), "no error");
   const std::string lf =
       "model_name_or_path: has\nstage: sft\ntemplate: llama3\nresize_vocab: true\nadd_tokens: ";
   EXPECT_EQ(error_of(lf + "<a>,<b>\n"), "no error");
@@ -174,8 +143,7 @@ TEST_F(RealFiles, pre_training_begins_texts_where_the_tokenizer_says_so) {
     fs::create_directories(folder_ / name);
     write(std::string(name) + "/tokenizer_config.json", config);
     EXPECT_EQ(recipe(file + name + "\n").data.bos, begins) << name;
-    EXPECT_EQ(load(file + "o/nowhere\n", {{"model=" + (folder_ / name).string()}, ""}).recipe.data.bos,
-              begins)
+    EXPECT_EQ(load(file + "o/nowhere\n", {"model=" + (folder_ / name).string()}).recipe.data.bos, begins)
         << name;
   }
 }

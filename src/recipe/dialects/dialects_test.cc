@@ -12,6 +12,7 @@
 #include "recipe/hub.h"
 #include "recipe/load/load.h"
 #include "recipe/option.h"
+#include "recipe/test_recipe_files.h"
 
 namespace plimsoll {
 namespace {
@@ -22,49 +23,13 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-class Dialects : public testing::Test {
+class Dialects : public RecipeFiles {
  protected:
-  Dialects()
-      : folder_(testing::TempDir() + "dialects/" +
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    write("a.jsonl", "{}");
-  }
-  void write(const std::string& name, const std::string& text) const {
-    fs::create_directories((folder_ / name).parent_path());
-    std::ofstream(folder_ / name) << text;
-  }
-  [[nodiscard]] LoadedRecipe load(const std::string& text, const Overrides& overrides = {}) const {
-    write("q.yaml", text);
-    return load_recipe((folder_ / "q.yaml").string(), overrides);
-  }
-  [[nodiscard]] Recipe recipe(const std::string& text, const std::vector<std::string>& sets = {}) const {
-    Overrides overrides;
-    overrides.sets = sets;
-    return load(text, overrides).recipe;
-  }
-  [[nodiscard]] std::string error_of(const std::string& text,
-                                     const std::vector<std::string>& sets = {}) const {
-    try {
-      (void)recipe(text, sets);
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "no error";
-  }
   [[nodiscard]] static Overrides as(const std::string& tool) {
     Overrides overrides;
     overrides.as_tool = tool;
     return overrides;
   }
-  [[nodiscard]] static std::vector<std::string> notes(const LoadedRecipe& loaded) {
-    std::vector<std::string> theirs;
-    for (const auto& note : loaded.other_tools.no_effect) theirs.push_back(note.theirs);
-    return theirs;
-  }
-
-  fs::path folder_;
 };
 
 const std::string kTorchtune =

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "recipe/load/load.h"
 #include "recipe/option.h"
+#include "recipe/test_recipe_files.h"
 
 namespace plimsoll {
 namespace {
@@ -19,48 +20,11 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 
-class PeoplesFiles : public testing::Test {
+class PeoplesFiles : public RecipeFiles {
  protected:
-  PeoplesFiles()
-      : folder_(testing::TempDir() + "peoples_files/" +
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    write("a.jsonl", "{}");
-  }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-  }
-  // The file may be a recipe or a script, by its name.
-  [[nodiscard]] LoadedRecipe load(const std::string& text, const std::vector<std::string>& sets = {},
-                                  const std::string& name = "q.yaml") const {
-    write(name, text);
-    Overrides overrides;
-    overrides.sets = sets;
-    return load_recipe((folder_ / name).string(), overrides);
-  }
-  [[nodiscard]] Recipe recipe(const std::string& text, const std::vector<std::string>& sets = {}) const {
-    return load(text, sets).recipe;
-  }
-  [[nodiscard]] std::string error_of(const std::string& text, const std::vector<std::string>& sets = {},
-                                     const std::string& name = "q.yaml") const {
-    try {
-      (void)load(text, sets, name);
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "no error";
-  }
-  [[nodiscard]] static std::vector<std::string> notes(const LoadedRecipe& loaded) {
-    std::vector<std::string> theirs;
-    for (const auto& note : loaded.other_tools.no_effect) theirs.push_back(note.theirs);
-    return theirs;
-  }
   void write_zero(const std::string& sections) const {
     write("z.json", R"({"zero_optimization": {"stage": 2}, )" + sections + "}");
   }
-
-  fs::path folder_;
 };
 
 const std::string kTrlFile = "model_name_or_path: m\ndataset_name: a.jsonl\nlearning_rate: 1e-5\n";

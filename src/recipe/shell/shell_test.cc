@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "recipe/load/load.h"
+#include "recipe/test_recipe_files.h"
 
 namespace plimsoll {
 namespace {
@@ -15,43 +16,14 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-class ShellScripts : public testing::Test {
+class ShellScripts : public RecipeFiles {
  protected:
-  ShellScripts()
-      : folder_(testing::TempDir() + "shell_scripts/" +
-                testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_ / "scripts");
-    write("a.jsonl", "{}");
-  }
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
-  }
-  [[nodiscard]] LoadedRecipe load(const std::string& text, const std::vector<std::string>& sets = {}) const {
-    write("scripts/run.sh", text);
-    Overrides overrides;
-    overrides.sets = sets;
-    return load_recipe((folder_ / "scripts/run.sh").string(), overrides);
-  }
-  [[nodiscard]] Recipe recipe(const std::string& text, const std::vector<std::string>& sets = {}) const {
-    return load(text, sets).recipe;
-  }
-  [[nodiscard]] std::string error_of(const std::string& text,
-                                     const std::vector<std::string>& sets = {}) const {
-    try {
-      (void)load(text, sets);
-    } catch (const UsageError& error) {
-      return error.what();
-    }
-    return "no error";
-  }
+  ShellScripts() : RecipeFiles("scripts/run.sh") {}
   // Sequences of a step where each process has two.
   [[nodiscard]] int64_t batch(const std::string& launch) const {
     return recipe(launch + " train.py --model_name_or_path m --per_device_train_batch_size 2\n")
         .batch.effective;
   }
-
-  fs::path folder_;
 };
 
 TEST_F(ShellScripts, a_command_s_arguments_are_keys) {

@@ -54,8 +54,9 @@ struct RecipeArguments {
 };
 
 // Throws UsageError for a file or folder of rows, and for a file of weights, where a recipe is expected: with what makes
-// a recipe of it. Other paths pass. `opens_json`: JSON is opened too.
-void refuse_rows_and_weights(const std::string& argument, bool opens_json = true);
+// a recipe of it. Other paths pass, and so does JSON, which the second function opens.
+void refuse_rows_and_weights(const std::string& argument);
+void refuse_rows_in_json(const std::string& argument);
 
 // The report of other tools' keys: comments for a recipe file, notes for a terminal, an object of JSON.
 std::string key_report_comments(const KeyReport& report);

@@ -173,6 +173,12 @@ bool begins_as_rows(const std::filesystem::path& path) {
   return next != std::string::npos && start[next] == '{' && nlohmann::json::accept(start.substr(0, line));
 }
 
+[[noreturn]] void refuse_rows(const std::string& argument) {
+  throw UsageError(formatted(
+      "{}: holds rows, and is no recipe; plimsoll init MODEL {} writes one for a model and these rows",
+      argument, quoted(argument)));
+}
+
 // A folder without a configuration that has files of rows.
 bool is_folder_of_rows(const std::filesystem::path& path) {
   std::error_code failed;
@@ -184,24 +190,28 @@ bool is_folder_of_rows(const std::filesystem::path& path) {
 
 }  // namespace
 
-void refuse_rows_and_weights(const std::string& argument, bool opens_json) {
+void refuse_rows_and_weights(const std::string& argument) {
   const std::filesystem::path path = argument;
   std::error_code failed;
   const std::string ending = path.extension().string();
   if (std::filesystem::is_directory(path, failed)) {
-    if (!is_folder_of_rows(path)) return;
+    if (is_folder_of_rows(path)) refuse_rows(argument);
   } else if (!std::filesystem::is_regular_file(path, failed)) {
     return;
   } else if (ending == ".safetensors" || ending == ".gguf" || ending == ".bin" || ending == ".pt") {
     throw UsageError(formatted(
         "{}: is a file of weights; a recipe names the model's folder: plimsoll init {} DATA writes one",
         argument, quoted(path.has_parent_path() ? path.parent_path().string() : ".")));
-  } else if (!is_data_file(path) || (ending == ".json" && !(opens_json && begins_as_rows(path)))) {
-    return;
+  } else if (is_data_file(path) && ending != ".json") {
+    refuse_rows(argument);
   }
-  throw UsageError(formatted(
-      "{}: holds rows, and is no recipe; plimsoll init MODEL {} writes one for a model and these rows",
-      argument, quoted(argument)));
+}
+
+void refuse_rows_in_json(const std::string& argument) {
+  const std::filesystem::path path = argument;
+  std::error_code failed;
+  if (path.extension() == ".json" && std::filesystem::is_regular_file(path, failed) && begins_as_rows(path))
+    refuse_rows(argument);
 }
 
 namespace {
@@ -211,7 +221,7 @@ namespace {
 // leads nowhere, or to a model that is not trained.
 std::optional<std::string> named_model(const std::string& argument, bool takes_shapes, ModelFiles& models) {
   if (argument == kStandardInput) return takes_shapes ? model_on_standard_input(models) : std::nullopt;
-  refuse_rows_and_weights(argument, false);
+  refuse_rows_and_weights(argument);
   std::error_code unknown;
   if (std::filesystem::is_directory(argument, unknown)) return argument;
   if (is_model_config(argument, models)) {
@@ -271,7 +281,7 @@ void say_what_is_known(const Recipe& recipe, ModelFiles& models) {
 LoadedRecipe load_file(const std::string& path, const Overrides& overrides) try {
   return load_recipe(path, overrides);
 } catch (const UsageError&) {
-  refuse_rows_and_weights(path);
+  refuse_rows_in_json(path);
   throw;
 }
 

@@ -45,12 +45,14 @@ FitModel read_model(const RecipeArguments& recipe) {
   const std::filesystem::path path = recipe.path;
   std::error_code unknown;
   const bool is_file = std::filesystem::is_regular_file(path, unknown);
-  if (is_file && path.filename() != "config.json") refuse_rows_and_weights(recipe.path);
-  if (is_file && path.filename() != "config.json")
+  if (is_file && path.filename() != "config.json") {
+    refuse_rows_and_weights(recipe.path);
+    refuse_rows_in_json(recipe.path);
     throw UsageError(
         formatted("{}: is a file; fit takes a model's name, its folder or its config.json. For a recipe: "
                   "plimsoll plan {}",
                   recipe.path, quoted(recipe.path)));
+  }
   const LoadedRecipe loaded = recipe.read();
   require_present(loaded);
   ModelFiles& files = *recipe.sources->models;

@@ -310,7 +310,10 @@ ExitCode run_add(const AddArguments& arguments) {
   const bool recipe = is_recipe(arguments.words);
   const std::string& first = arguments.words.front();
   const bool is_program = !recipe && !fs::is_directory(first) && access(first.c_str(), X_OK) == 0;
-  if (arguments.words.size() == 1 && !is_program) refuse_rows_and_weights(first);
+  if (arguments.words.size() == 1 && !is_program) {
+    refuse_rows_and_weights(first);
+    refuse_rows_in_json(first);
+  }
   if (recipe) {
     recipes = read_recipes(arguments);
     for (const RecipeEntry& one : recipes) entries.push_back(one.entry);

@@ -252,7 +252,7 @@ class Search {
   Least least_of_split_at(Spot spot, size_t few, const Limits& limits);
   Least least_of_activations_split_at(Spot spot, size_t few, size_t all, const Limits& limits);
   class Mix;
-  double copied_share_of_layers(const OffloadChoice& choice);
+  double copied_share_of_layers();
   Usage of_split(const Spot& spot);
   [[nodiscard]] bool is_out_of_reach(const Spot& spot, const Mix& mix, const Limits& limits);
   [[nodiscard]] std::vector<int64_t> segments_of_splits() const;

@@ -283,21 +283,30 @@ void expect_floors_below_all(Search& search, const PlanRequest& request, const O
   EXPECT_EQ(moved > 0, !request.target.targets.empty());
 }
 
+// Full fine-tuning on a card with a host and a disk, of which any number of layers may use.
+PlanRequest request_in_part(int64_t layers, RecomputePoint recompute) {
+  return request_for(Case{.name = "in_part",
+                          .layers = layers,
+                          .effective = 1,
+                          .targets = {Space::host, Space::disk},
+                          .own_memory = true,
+                          .disk = 0.3,
+                          .in_part = true,
+                          .recompute = recompute});
+}
+
+// The plan with these offload targets of states, and of activations.
+Candidate with_targets(PlanRequest request, const PartTarget& states, const PartTarget& activations = {}) {
+  request.choices.targets = OffloadTargets{};
+  (*request.choices.targets)[static_cast<size_t>(Part::states)] = states;
+  (*request.choices.targets)[static_cast<size_t>(Part::activations)] = activations;
+  return make_plan(request).smallest;
+}
+
 // An update copies more of the embedding's states than of a layer's; where only some layers' states move, the embedding's stay.
 TEST(LeastMemory, of_states_in_part_has_no_copies_of_those_that_stay) {
-  const Case part{.name = "states_in_part",
-                  .layers = 8,
-                  .effective = 1,
-                  .targets = {Space::host, Space::disk},
-                  .own_memory = true,
-                  .disk = 0.3,
-                  .in_part = true,
-                  .recompute = RecomputePoint::block};
-  PlanRequest request = request_for(part);
-  PlanRequest stated = request;
-  stated.choices.targets = OffloadTargets{};
-  (*stated.choices.targets)[static_cast<size_t>(Part::states)] = {5, 1};
-  const Candidate in_part = make_plan(stated).smallest;
+  PlanRequest request = request_in_part(8, RecomputePoint::block);
+  const Candidate in_part = with_targets(request, {5, 1});
   // A device as if without room; host and disk have room for that and less than a layer more.
   constexpr int64_t kOfLayer = 700000, kLittle = 100000;
   Budget& budget = request.target.budget;
@@ -308,46 +317,20 @@ TEST(LeastMemory, of_states_in_part_has_no_copies_of_those_that_stay) {
 }
 
 // Estimates say that a layer more may move than the host has room for programs of: its layout misses, and the next one fits.
-TEST(LeastMemory, goes_on_where_a_layout_has_larger_programs_than_the_host_takes) {
-  const Case part{.name = "states_on_disk_in_part",
-                  .layers = 8,
-                  .effective = 1,
-                  .targets = {Space::host, Space::disk},
-                  .own_memory = true,
-                  .disk = 0.3,
-                  .in_part = true,
-                  .recompute = RecomputePoint::block};
-  PlanRequest request = request_for(part);
-  const auto with_states_on_disk = [&](int64_t layers) {
-    PlanRequest stated = request;
-    stated.choices.targets = OffloadTargets{};
-    (*stated.choices.targets)[static_cast<size_t>(Part::states)] = {layers, 0};
-    return make_plan(stated).smallest;
-  };
-  Budget& budget = request.target.budget;
+TEST(LeastMemory, is_found_behind_a_layout_with_larger_programs_than_the_host_takes) {
+  PlanRequest request = request_in_part(8, RecomputePoint::block);
+  const Candidate five = with_targets(request, {5, 0}), six = with_targets(request, {6, 0});
   constexpr int64_t kLittle = 4096;
-  budget.device_bytes = with_states_on_disk(5).arena_bytes / 2;
-  budget.host_bytes = request.target.host.total() + with_states_on_disk(6).host_bytes - kLittle;
-  EXPECT_LE(make_plan(request).smallest.arena_bytes, with_states_on_disk(5).arena_bytes);
+  request.target.budget.device_bytes = five.arena_bytes / 2;
+  request.target.budget.host_bytes = request.target.host.total() + six.host_bytes - kLittle;
+  EXPECT_LE(make_plan(request).smallest.arena_bytes, five.arena_bytes);
 }
 
 // With activations on the host, states have less of it than where activations stay: more of their layers are on disk.
 TEST(PartsInPart, are_found_where_activations_take_their_host) {
-  const Case part{.name = "states_with_activations",
-                  .layers = 4,
-                  .effective = 1,
-                  .targets = {Space::host, Space::disk},
-                  .own_memory = true,
-                  .disk = 0.3,
-                  .in_part = true,
-                  .recompute = RecomputePoint::none};
   for (const int64_t on_disk : {1, 3}) {
-    PlanRequest request = request_for(part);
-    PlanRequest stated = request;
-    stated.choices.targets = OffloadTargets{};
-    (*stated.choices.targets)[static_cast<size_t>(Part::states)] = {on_disk, PartTarget::kEveryBlock};
-    (*stated.choices.targets)[static_cast<size_t>(Part::activations)] = Space::host;
-    const Candidate one = candidate_of(make_plan(stated));
+    PlanRequest request = request_in_part(4, RecomputePoint::none);
+    const Candidate one = with_targets(request, {on_disk, PartTarget::kEveryBlock}, Space::host);
     Budget& budget = request.target.budget;
     budget.device_bytes = one.arena_bytes;
     budget.host_bytes = request.target.host.total() + one.host_bytes;

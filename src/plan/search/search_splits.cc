@@ -258,8 +258,9 @@ Space last_space(const PartTarget& target) {
 }
 
 // The most that an update copies at a time of a layer, as a share of the most that it copies of anything.
-double Search::copied_share_of_layers(const OffloadChoice& choice) {
+double Search::copied_share_of_layers() {
   if (known_.copied_share) return *known_.copied_share;
+  const OffloadChoice& choice = choices_.front();  // slices are alike in all
   int64_t outside = 0, of_layers = 0;
   const Graph forward = build_forward(request_.workload.experiment, {});
   for (const Tensor& tensor : forward.tensors()) {
@@ -297,7 +298,7 @@ class Search::Mix {
     outside_ = costs_ == nullptr ? 0 : costs_->outside(part_, last_);
     const OffloadChoice& choice = frame.variant.offload;
     if (spot.split.device && costs_ != nullptr && !choice.states.any() && !choice.gradients.any())
-      copied_share_ = search.copied_share_of_layers(choice);
+      copied_share_ = search.copied_share_of_layers();
   }
 
   [[nodiscard]] const Usage& end(Space space) const { return *ends_[index(space)]; }

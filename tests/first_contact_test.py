@@ -882,7 +882,7 @@ class CachedNames(CommandTest):
         for name in (*texts, "many"):
             for command in (("plan",), ("train",), ("preview",), ("recipe",), ("queue", "add"), *([] if name == "many" else [("fit",)])):
                 told = output(*command, name, cwd=self.folder, env={**os.environ, "PLIMSOLL_QUEUE_DIR": str(self.folder / "q")}, code=2)
-                self.assertIn(f"{name}: holds rows, and is no recipe; plimsoll init MODEL {name} writes one", told)
+                self.assertIn(f"{name}: holds rows, not a recipe; plimsoll init MODEL {name} writes a recipe", told)
         # What it names works.
         output("init", ROOT / "demo/model", "x.jsonl", "--out", "r.yaml", cwd=self.folder)
         output("plan", "r.yaml", "--no-probe", cwd=self.folder)

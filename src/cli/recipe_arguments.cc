@@ -175,7 +175,7 @@ bool begins_as_rows(const std::filesystem::path& path) {
 
 [[noreturn]] void refuse_rows(const std::string& argument) {
   throw UsageError(formatted(
-      "{}: holds rows, and is no recipe; plimsoll init MODEL {} writes one for a model and these rows",
+      "{}: holds rows, not a recipe; plimsoll init MODEL {} writes a recipe for a model and these rows",
       argument, quoted(argument)));
 }
 
@@ -236,9 +236,8 @@ std::optional<std::string> named_model(const std::string& argument, bool takes_s
   if (auto known = model_of_catalogue(path, models); known && (takes_shapes || !models.holds(*known)))
     return known;
   if (const std::string refusal = refusal_of_name(path); !refusal.empty())
-    throw UsageError(
-        formatted("{}: is no file or folder here, and by its name it is not a model that is trained: {}",
-                  path, refusal));
+    throw UsageError(formatted(
+        "{}: is no file or folder here, and plimsoll does not train models of this name: {}", path, refusal));
   const auto named = find_shape(path);
   const std::string fetch = download_command(HubKind::model, named ? named->name : likely_hub_name(path));
   throw UsageError(

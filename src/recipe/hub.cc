@@ -194,7 +194,7 @@ std::optional<std::string> model_called(std::string_view bare) {
 
 std::string where_to_find(HubKind kind, std::string_view name) {
   const std::string refusal = kind == HubKind::model ? refusal_of_name(name) : "";
-  if (!refusal.empty()) return formatted(", and by its name it is not a model that is trained: {}", refusal);
+  if (!refusal.empty()) return formatted(", and plimsoll does not train models of this name: {}", refusal);
   return formatted("; where the name is one of the hub's: {}", download_command(kind, name));
 }
 

@@ -93,7 +93,7 @@ ExitCode run(FetchArguments& arguments) {
   options.wanted = arguments.config_only ? hub::Wanted::config_only : hub::Wanted::all;
   const bool is_model = options.kind == HubKind::model;
   if (const std::string refusal = is_model ? refusal_of_name(options.name) : ""; !refusal.empty())
-    say(formatted("note    by its name {} is not a model that is trained: {}", printable(options.name),
+    say(formatted("note    {}: plimsoll does not train models of this name: {}", printable(options.name),
                   refusal));
   FetchLine line;
   const hub::FetchResult result =

@@ -395,6 +395,13 @@ class Running(QueueTest):
         self.assertEqual([self.show(one)["state"] for one in (first, second, third, paused)], ["done"] * 3 + ["held"])
         self.assertEqual(self.show(paused)["note"], f"paused; continue it with plimsoll queue resume {paused}")
 
+    def test_cancel_names_what_comes_after(self):
+        first = self.add("true", memory="50MiB")
+        second, third = (self.add("true", memory="50MiB", after=first) for _ in range(2))
+        self.assertIn(f"{second}, {third} come after what was canceled, and do not start: plimsoll queue cancel {second} {third}",
+                      self.queue("cancel", first))
+        self.assertNotIn("after", self.queue("cancel", second, third))
+
     def test_a_queue_with_a_hold_whose_reason_is_gone_goes_on(self):
         first, second = self.add("false", memory="50MiB"), self.add("true", memory="50MiB", after=1)
         self.run_all()

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file_ending.h"
 #include "base/format.h"
 #include "base/print.h"
 #include "base/shell_word.h"
@@ -71,7 +72,7 @@ void RecipeArguments::add_to(CLI::App& app, bool folder_allowed) {
          "recipe", path,
          folder_allowed
              ? "recipe (YAML or JSON; -: standard input), a model folder or its config.json, or a model's name on the Hugging Face hub"
-             : "recipe (YAML or JSON; -: standard input)")
+             : "recipe (YAML or JSON; -: standard input), or a model folder with --set data.train=FILE")
       ->required();
   app.add_option("--set", sets,
                  "key=value: set a key of the recipe; key=null restores its default (may be repeated)")
@@ -184,7 +185,7 @@ bool is_folder_of_rows(const std::filesystem::path& path) {
   std::error_code failed;
   if (std::filesystem::exists(path / "config.json", failed)) return false;
   for (std::filesystem::directory_iterator at(path, failed), end; !failed && at != end; at.increment(failed))
-    if (is_data_file(at->path()) && at->path().extension() != ".json") return true;
+    if (is_data_file(at->path()) && ending_of(at->path()) != ".json") return true;
   return false;
 }
 
@@ -193,7 +194,7 @@ bool is_folder_of_rows(const std::filesystem::path& path) {
 void refuse_rows_and_weights(const std::string& argument) {
   const std::filesystem::path path = argument;
   std::error_code failed;
-  const std::string ending = path.extension().string();
+  const std::string ending = ending_of(path);
   if (std::filesystem::is_directory(path, failed)) {
     if (is_folder_of_rows(path)) refuse_rows(argument);
   } else if (!std::filesystem::is_regular_file(path, failed)) {
@@ -210,7 +211,7 @@ void refuse_rows_and_weights(const std::string& argument) {
 void refuse_rows_in_json(const std::string& argument) {
   const std::filesystem::path path = argument;
   std::error_code failed;
-  if (path.extension() == ".json" && std::filesystem::is_regular_file(path, failed) && begins_as_rows(path))
+  if (ending_of(path) == ".json" && std::filesystem::is_regular_file(path, failed) && begins_as_rows(path))
     refuse_rows(argument);
 }
 

@@ -272,6 +272,18 @@ TEST(WorkFolder, what_is_not_ours_under_its_name_is_refused_and_stays) {
   EXPECT_EQ(read_text(folder.path() / ".plimsoll/lock", 100), "twelve days of work");
 }
 
+TEST(WorkFolder, a_folder_that_this_user_may_not_write_to_is_named) {
+  if (geteuid() != 0) GTEST_SKIP() << "another user takes root";
+  const TestFolder folder;
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  folder.write(".plimsoll/lock", "");
+  constexpr uid_t kAnother = 64'001;
+  ASSERT_EQ(seteuid(kAnother), 0);
+  const std::string said = message_of<UsageError>([&] { const Held lock(folder.path()); });
+  ASSERT_EQ(seteuid(0), 0);
+  EXPECT_THAT(said, HasSubstr(folder.path().string() + ": this user may not write there"));
+}
+
 TEST(WorkFolder, a_holder_that_died_leaves_the_folder_free) {
   const TestFolder folder;
   const pid_t child = fork();

@@ -160,6 +160,9 @@ void WorkFolder::open() {
     if (descriptor_ >= 0) return;
     error = errno;
   }
+  if (error == EACCES || error == EPERM)
+    throw UsageError(formatted("{}: this user may not write there ({}: {}). Choose another folder.",
+                               subject_.string(), (place_ / kLock).string(), system_message(error)));
   const std::string text =
       formatted("{}: cannot be opened: {}.", (place_ / kLock).string(), system_message(error));
   if (is_exhaustion(error) && error != EROFS) throw StoppedError(text);

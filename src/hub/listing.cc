@@ -7,8 +7,8 @@
 #include <regex>
 
 #include "base/error.h"
+#include "base/file_ending.h"
 #include "base/format.h"
-#include "base/packed_name.h"
 #include "base/printable.h"
 #include "base/units.h"
 #include "files/json.h"
@@ -147,7 +147,9 @@ std::vector<HubFile> wanted_files(const Listing& listing, HubKind kind, Wanted w
     std::copy_if(listing.files.begin(), listing.files.end(), std::back_inserter(files), belongs);
   };
   if (kind == HubKind::dataset) {
-    take([](const HubFile& file) { return ends_with_one(unpacked_name(file.name).string(), kRows); });
+    take([](const HubFile& file) {
+      return ends_with_one(in_small_letters(unpacked_name(file.name).string()), kRows);
+    });
     if (files.empty())
       throw UsageError(name +
                        ": the repository has no files of rows (.parquet, .jsonl, .json, .csv, .arrow)");

@@ -9,8 +9,8 @@
 
 #include "base/environment.h"
 #include "base/error.h"
+#include "base/file_ending.h"
 #include "base/format.h"
-#include "base/packed_name.h"
 #include "base/regular_file.h"
 #include "base/strings.h"
 #include "models/family.h"
@@ -103,7 +103,7 @@ std::vector<std::string> data_files(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string type = unpacked_name(at->path()).extension().string();
+    const std::string type = ending_of(unpacked_name(at->path()));
     const bool is_data =
         type == ".parquet" || type == ".jsonl" || type == ".json" || type == ".csv" || type == ".arrow";
     std::error_code unknown;
@@ -122,7 +122,8 @@ std::vector<std::string> data_files(const fs::path& folder) {
 }  // namespace
 
 bool is_hub_name(std::string_view text, bool bare) {
-  const auto ends = [&](std::string_view type) { return text.ends_with(type); };
+  const std::string small = in_small_letters(text);
+  const auto ends = [&](std::string_view type) { return small.ends_with(type); };
   if (std::any_of(kFileTypes.begin(), kFileTypes.end(), ends)) return false;
   const size_t slash = text.find('/');
   if (slash == std::string_view::npos) return bare && is_part(text);

@@ -2,9 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/file_ending.h"
 #include "base/format.h"
 #include "base/print.h"
 #include "base/screen.h"
+#include "base/shell_word.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/model/answer_arguments.h"
@@ -15,6 +18,8 @@
 
 namespace plimsoll {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr int64_t kCheckedRows = 64;
 
@@ -38,6 +43,11 @@ void finish(ExportArguments& arguments) {
   std::string run = options.folder.string();
   while (run.size() > 1 && run.ends_with('/')) run.pop_back();
   options.folder = model_folder(run);
+  if (const std::string ending = ending_of(arguments.out); ending == ".gguf" || ending == ".safetensors") {
+    const std::string folder = fs::path(arguments.out).replace_extension().string();
+    throw UsageError(formatted("export: --out is the folder that is made, and {} is a file's name: --out {}",
+                               arguments.out, quoted(folder)));
+  }
   options.target = arguments.out.empty() ? formatted("{}-{}", run, arguments.to) : arguments.out;
 }
 

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/file_ending.h"
 #include "base/format.h"
-#include "base/packed_name.h"
 #include "base/print.h"
 #include "base/regular_file.h"
 #include "base/screen.h"
@@ -37,9 +37,7 @@ bool is_run(const fs::path& folder) {
 }
 
 // A .json file may be anything; in a folder it is no sign of data.
-bool is_rows(const fs::path& path) {
-  return is_data_file(path) && unpacked_name(path).extension() != ".json";
-}
+bool is_rows(const fs::path& path) { return is_data_file(path) && ending_of(unpacked_name(path)) != ".json"; }
 
 bool holds_data(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
@@ -111,7 +109,7 @@ struct InspectArguments {
 Description describe(const fs::path& path, bool tensors) {
   if (!fs::exists(path)) throw UsageError(path.string() + ": no such file or folder");
   if (fs::is_directory(path)) return describe_folder(path, tensors);
-  const std::string extension = path.extension().string();
+  const std::string extension = ending_of(path);
   if (extension == ".safetensors") return describe_safetensors(path, tensors);
   if (is_rows(path)) return describe_data(path);
   if (path.filename() == "tokenizer.json" || extension == ".model") return describe_tokenizer(path);

@@ -1,11 +1,13 @@
 // plimsoll queue cancel, pause, resume, drain, retry, priority, wait, rescue.
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
 #include "base/format.h"
 #include "base/print.h"
+#include "base/strings.h"
 #include "cli/queue/queue_commands.h"
 #include "fleet/queue/entry_steps.h"
 #include "fleet/queue/processes/attempt.h"
@@ -250,6 +252,25 @@ std::string cancel_entry(Store& store, int64_t id) {
 
 namespace {
 
+// Cancels them, and tells which others come after them: these are held.
+ExitCode cancel(const SteerArguments& arguments) {
+  const ExitCode code = for_each_entry(arguments, is_open, cancel_entry);
+  Store store(queue::queue_folder());
+  std::vector<std::string> numbers;
+  const auto waits_in_vain = [&](int64_t id) {
+    const std::optional<Entry> found = store.find(id);
+    return found && (found->state == State::canceled || found->stop_requested);
+  };
+  for (const Entry& entry : store.open_entries())
+    if (!is_begun(entry.state) && std::ranges::any_of(entry.after, waits_in_vain))
+      numbers.push_back(std::to_string(entry.id));
+  if (!numbers.empty() && !arguments.json)
+    print(formatted("{} {} after what was canceled, and {} not start: plimsoll queue cancel {}\n",
+                    join(numbers, ", "), numbers.size() == 1 ? "comes" : "come",
+                    numbers.size() == 1 ? "does" : "do", join(numbers, " ")));
+  return code;
+}
+
 ExitCode rescue_queue() {
   const queue::Rescued rescued = queue::rescue(queue::queue_folder());
   print(formatted("kept {} entries and {} attempts; the damaged database is {}\n", rescued.entries,
@@ -262,8 +283,7 @@ ExitCode rescue_queue() {
 void add_queue_steering(CLI::App& group, Action& action) {
   group.add_subcommand("rescue", "save what can be read of a damaged database into a new one")
       ->callback([&action] { action = rescue_queue; });
-  add_one(group, action, "cancel", "cancel jobs: stop running ones, remove waiting ones", true,
-          [](const SteerArguments& arguments) { return for_each_entry(arguments, is_open, cancel_entry); });
+  add_one(group, action, "cancel", "cancel jobs: stop running ones, remove waiting ones", true, cancel);
   add_one(group, action, "pause",
           "pause jobs: running recipes save and stop; without a job: start nothing new", false,
           [](const SteerArguments& arguments) {

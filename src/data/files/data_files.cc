@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/file_ending.h"
 #include "base/format.h"
-#include "base/packed_name.h"
 #include "base/regular_file.h"
 #include "base/shell_word.h"
 #include "base/strings.h"
@@ -119,7 +119,7 @@ std::vector<fs::path> matching_files(const fs::path& pattern) {
 }  // namespace
 
 bool is_data_file(const fs::path& path) {
-  const std::string ending = unpacked_name(path).extension().string();
+  const std::string ending = ending_of(unpacked_name(path));
   const bool text = std::find(kTexts.begin(), kTexts.end(), ending) != kTexts.end();
   return (text || is_arrow_format(path)) && !is_description(path);
 }
@@ -136,7 +136,7 @@ std::vector<fs::path> data_files(const fs::path& path) {
                                                              {".bz2", "bunzip2 -k "},
                                                              {".xz", "unxz -k "},
                                                              {".zip", "unzip "}};
-  const auto packed = kPacked.find(path.extension().string());
+  const auto packed = kPacked.find(ending_of(path));
   if (packed != kPacked.end() && !is_data_file(path))
     throw UsageError(formatted("{}: packed files of this kind are not read: unpack it first, {}{}. {}.",
                                path.string(), packed->second, quoted(path.string()), kFormats));
@@ -146,7 +146,8 @@ std::vector<fs::path> data_files(const fs::path& path) {
 }
 
 bool is_arrow_format(const fs::path& path) {
-  return path.extension() == ".parquet" || path.extension() == ".arrow" || path.extension() == ".feather";
+  const std::string ending = ending_of(path);
+  return ending == ".parquet" || ending == ".arrow" || ending == ".feather";
 }
 
 namespace {
@@ -176,7 +177,7 @@ void require_utf8_mark(const fs::path& path) {
 std::unique_ptr<DataFile> open_data_file(const fs::path& path, CappedMemoryPool& pool, RowErrors on_error,
                                          const TabText& tabs, int64_t most_rows) {
   require_regular(path);
-  const std::string ending = unpacked_name(path).extension().string();
+  const std::string ending = ending_of(unpacked_name(path));
   if (ending == ".parquet") return open_parquet(path, pool);
   if (ending == ".arrow" || ending == ".feather") return open_arrow(path, pool);
   require_utf8_mark(path);

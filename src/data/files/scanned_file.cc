@@ -9,8 +9,8 @@
 
 #include "base/crc32c.h"
 #include "base/error.h"
+#include "base/file_ending.h"
 #include "base/format.h"
-#include "base/packed_name.h"
 #include "base/units.h"
 #include "data/files/arrow_error.h"
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file_ending.h"
 #include "base/format.h"
 #include "base/regular_file.h"
 
@@ -24,7 +25,7 @@ std::string read_standard_input() {
 }
 
 bool is_json_name(const std::string& file, const std::string& text) {
-  if (file != kStandardInput) return std::filesystem::path(file).extension() == ".json";
+  if (file != kStandardInput) return ending_of(file) == ".json";
   return nlohmann::json::accept(text);
 }
 
@@ -52,7 +53,7 @@ std::string read_text_of(const std::string& file) {
 
 // The kind of a file that is not YAML; "" where it may be meant as YAML.
 std::string other_kind(std::string_view text, const Source& source) {
-  const std::string end = std::filesystem::path(source.name).extension().string();
+  const std::string end = ending_of(source.name);
   if (text.starts_with("#!") || end == ".py")
     return "a program, not a recipe: a recipe is a map of keys, in YAML or JSON";
   if (end == ".md" || text.find("\n```") != std::string_view::npos || text.starts_with("```"))

@@ -43,9 +43,12 @@ std::vector<int64_t> depths_of_each(const Experiment& experiment, int64_t layers
 int64_t planning_work() { return work_done; }
 void add_planning_work(int64_t ops) { work_done += ops; }
 
+bool has_many_layers(const Experiment& experiment) {
+  return std::ranges::min(experiment.model.stacks()) >= kFewest;
+}
+
 bool is_deep(const Experiment& experiment) {
-  const std::vector<int64_t> depths = experiment.model.stacks();
-  return experiment.layers_are_alike() && std::ranges::min(depths) >= kFewest;
+  return experiment.layers_are_alike() && has_many_layers(experiment);
 }
 
 int64_t program_heap_bytes(int64_t ops, int64_t tensors) {

@@ -134,8 +134,7 @@ struct Choices {
   std::optional<OffloadParts> offload;
   std::optional<OffloadTargets> targets;  // where each part lives, exactly
   std::optional<int64_t> prefetch;        // of transfers
-  // Parts may be in several places each. None: in deep models, since others are measured variant by variant.
-  std::optional<bool> in_part;
+  bool in_part = true;           // parts may be in several places each; tests of the rest leave that out
   bool offload_of_tier = false;  // a tier says what leaves the device
   Preset preset = Preset::none;
   KeepFrozen keep_frozen = KeepFrozen::automatic;

@@ -253,7 +253,7 @@ int64_t Search::taken(const Usage& usage, const Budget& budget) const {
 
 int64_t Search::slack(const Spot& spot) const {
   const auto found = slack_.find(line_of(spot));
-  return std::max(margin_, is_deep_ && found != slack_.end() ? found->second : 0);
+  return std::max(margin_, (is_deep_ || is_stretched(spot)) && found != slack_.end() ? found->second : 0);
 }
 
 // Bytes above the limits (at most 0: within them); time counts for more than any bytes.
@@ -467,11 +467,15 @@ bool Search::takes_no_less(size_t larger, size_t frame) const {
 
 // A part that leaves the device is there in copies of a block at a time, wherever it goes; what stays is there
 // whole. Copies for the next layer are less than the whole of two layers and more; those of a layer more are
-// compared with as many.
+// compared with as many. Gradients that micro-steps add to are there of three layers, the one that is stored among them,
+// beside squares of all that moves.
 bool Search::takes_no_less_on_device(size_t larger, size_t frame) const {
   const OffloadChoice &keeps = frames_[larger].variant.offload, &moves = frames_[frame].variant.offload;
   const bool no_more_copies = moves.prefetch <= (keeps.any() ? keeps.prefetch : 1);
-  return layers_ > 1 && no_more_copies && frames_[larger].whole && frames_[frame].whole &&
+  constexpr int64_t kCopiesOfGradients = 3;
+  const bool frees_gradients =
+      !moves.gradients.any() || keeps.gradients.any() || std::ranges::min(depths_) > kCopiesOfGradients;
+  return layers_ > 1 && no_more_copies && frees_gradients && frames_[larger].whole && frames_[frame].whole &&
          moves_all_of(moves, keeps) && has_no_less_capacity(larger, frame);
 }
 

@@ -192,7 +192,7 @@ class Search {
     size_t frame = 0;
     double share = 0;
   };
-  // True if a deep model's spot is known by those of its stretches.
+  // True if a spot is known by those of its stretches: of deep models, and of splits among many layers.
   [[nodiscard]] bool is_stretched(const Spot& spot) const;
   std::vector<Stretch> stretches_of(const Spot& spot);
   Usage of_stretches(const Spot& spot);
@@ -336,6 +336,7 @@ class Search {
   int64_t layers_;
   std::vector<int64_t> depths_;  // of each stack
   bool is_deep_;
+  bool has_many_layers_;
   std::vector<RecomputePoint> points_;  // that may be chosen, ascending
   KnownPrograms programs_;
   std::vector<Capacity> capacities_;

@@ -54,13 +54,17 @@ void Search::add_prefetching(std::vector<std::pair<int64_t, Spot>>& spots, const
   for (size_t i = 0; i < count; ++i) {
     if (spots[i].first > most) continue;
     Spot spot = spots[i].second;
-    const OffloadChoice& choice = frames_[spot.frame].variant.offload;
+    const Frame& without = frames_[spot.frame];
+    const OffloadChoice& choice = without.variant.offload;
     if (!choice.any() || choice.prefetch != 0) continue;
-    spot.frame = frame_of(frames_[spot.frame].capacity, choice.targets(), 1);
-    if (!may_measure(spot)) continue;
-    spot.usage = usage_at(spot);
-    const int64_t bytes = taken(spot.usage, limits.budget);
-    if (bytes <= most && overrun(spot, limits) <= 0) spots.emplace_back(bytes, spot);
+    const int64_t most_ahead = spot.split.any() ? 1 : 2;  // as in the space
+    for (int64_t ahead = 1; ahead <= most_ahead; ++ahead) {
+      spot.frame = frame_of(without.capacity, choice.targets(), ahead);
+      if (!may_measure(spot)) continue;
+      spot.usage = usage_at(spot);
+      const int64_t bytes = taken(spot.usage, limits.budget);
+      if (bytes <= most && overrun(spot, limits) <= 0) spots.emplace_back(bytes, spot);
+    }
   }
 }
 

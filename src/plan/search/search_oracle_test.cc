@@ -14,7 +14,7 @@ namespace plimsoll {
 namespace {
 
 enum class Method : uint8_t { full, unclipped, lora, qlora };
-enum class Family : uint8_t { decoder, t5, gla, encoder };
+enum class Family : uint8_t { decoder, t5, gla, encoder, hybrid };
 
 // Large: building so many variants takes half a minute under sanitizers. Longest: for `make oracle` alone.
 enum class Effort : uint8_t { usual, large, longest };
@@ -79,6 +79,23 @@ ModelSpec model_of(const Case& c) {
                                {"intermediate_size", 160},
                                {"num_attention_heads", 4},
                                {"num_hidden_layers", c.layers}},
+                              "test");
+    case Family::hybrid:  // every fourth layer has attention, the others a delta rule
+      return parse_model_spec({{"model_type", "qwen3_5_text"},
+                               {"vocab_size", kVocab},
+                               {"hidden_size", 64},
+                               {"intermediate_size", 160},
+                               {"num_hidden_layers", c.layers},
+                               {"num_attention_heads", 4},
+                               {"num_key_value_heads", 2},
+                               {"head_dim", 16},
+                               {"linear_num_key_heads", 2},
+                               {"linear_num_value_heads", 4},
+                               {"linear_key_head_dim", 16},
+                               {"linear_value_head_dim", 16},
+                               {"linear_conv_kernel_dim", 4},
+                               {"full_attention_interval", 4},
+                               {"tie_word_embeddings", true}},
                               "test");
   }
   return {};
@@ -284,13 +301,14 @@ void expect_floors_below_all(Search& search, const PlanRequest& request, const O
 }
 
 // Full fine-tuning on a card with a host and a disk, of which any number of layers may use.
-PlanRequest request_in_part(int64_t layers, RecomputePoint recompute) {
+PlanRequest request_in_part(int64_t layers, RecomputePoint recompute, Family family = Family::decoder) {
   return request_for(Case{.name = "in_part",
                           .layers = layers,
                           .effective = 1,
                           .targets = {Space::host, Space::disk},
                           .own_memory = true,
                           .disk = 0.3,
+                          .family = family,
                           .in_part = true,
                           .recompute = recompute});
 }
@@ -336,6 +354,24 @@ TEST(PartsInPart, are_found_where_activations_take_their_host) {
     budget.host_bytes = request.target.host.total() + one.host_bytes;
     budget.disk_bytes = one.disk_bytes;
     EXPECT_TRUE(make_plan(request).fits()) << on_disk << " layers on disk";
+  }
+}
+
+// A device that has room for some layers' states gets them, in models that are measured layer by layer too.
+TEST(PartsInPart, are_found_in_models_whose_layers_differ_and_in_those_of_few) {
+  EXPECT_TRUE(Choices{}.in_part);
+  using Model = std::pair<Family, int64_t>;
+  for (const auto& [family, layers] :
+       {Model(Family::hybrid, 8), Model(Family::hybrid, 4), Model(Family::t5, 2)}) {
+    PlanRequest request = request_in_part(layers, RecomputePoint::none, family);
+    const Candidate some = with_targets(request, {0, layers / 2});
+    Budget& budget = request.target.budget;
+    budget.device_bytes = some.arena_bytes;
+    budget.host_bytes = request.target.host.total() + some.host_bytes;
+    budget.disk_bytes = 0;
+    const Plan plan = make_plan(request);
+    ASSERT_TRUE(plan.fits()) << layers;
+    EXPECT_LE(plan.seconds_per_step, 1.01 * some.seconds_per_step) << layers;
   }
 }
 
@@ -489,6 +525,25 @@ INSTANTIATE_TEST_SUITE_P(
               .in_part = true,
               .recompute = RecomputePoint::block,
               .effort = Effort::longest},
+         Case{.name = "homes_of_t5",
+              .layers = 2,
+              .micro = 1,
+              .targets = {Space::disk},
+              .disk = 0.2,
+              .budgets = 150,
+              .family = Family::t5,
+              .in_part = true,
+              .recompute = RecomputePoint::block},
+         Case{.name = "homes_of_hybrid",
+              .layers = 8,
+              .effective = 2,
+              .targets = {Space::host},
+              .own_memory = true,
+              .budgets = 150,
+              .family = Family::hybrid,
+              .in_part = true,
+              .recompute = RecomputePoint::none,
+              .effort = Effort::large},
          Case{.name = "full_updated_in_backward",
               .method = Method::unclipped,
               .targets = {Space::disk},

@@ -38,6 +38,7 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
       layers_(request.workload.experiment.model.layers),
       depths_(request.workload.experiment.model.stacks()),
       is_deep_(is_deep(request.workload.experiment)),
+      has_many_layers_(has_many_layers(request.workload.experiment)),
       programs_(
           request.workload.experiment, request.target.device,
           [&request](const Variant& v) {

@@ -14,7 +14,7 @@ std::vector<Search::Split> Search::splits_of(size_t frame) const {
   const Variant& variant = frames_[frame].variant;
   const OffloadChoice& choice = variant.offload;
   const bool is_stated = request_.choices.offload && !request_.target.targets.empty();
-  if (layers_ == 1 || request_.choices.targets || !request_.choices.in_part.value_or(is_deep_) ||
+  if (layers_ == 1 || request_.choices.targets || !request_.choices.in_part ||
       (choice.prefetch > 1 && !request_.choices.prefetch) || (is_stated && !frames_[frame].offered))
     return splits;
   const auto has = [&](Space space) {
@@ -219,7 +219,8 @@ std::vector<int64_t> Search::segments_of_splits() const {
   std::vector<int64_t> segments;
   const auto most = std::ranges::max(depths_);
   for (const int64_t segment : segment_sizes())
-    if (!is_deep_ || (segment * segment <= 4 * most && ceil_div(most, ceil_div(most, segment)) == segment))
+    if (!has_many_layers_ ||
+        (segment * segment <= 4 * most && ceil_div(most, ceil_div(most, segment)) == segment))
       segments.push_back(segment);
   return segments;
 }
@@ -228,7 +229,7 @@ std::vector<int64_t> Search::segments_of_splits() const {
 // deep models, by one that moves as the frame does.
 std::vector<Search::Spot> Search::choices_worth(const Spot& spot) {
   std::vector<Spot> choices = choices_at(spot);
-  if (!is_deep_) return choices;
+  if (!has_many_layers_) return choices;
   std::vector<Spot> worth;
   std::optional<Usage> before;
   for (const Spot& choice : choices) {

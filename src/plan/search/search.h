@@ -227,6 +227,8 @@ class Search {
   const DepthModel& still_model(const Spot& spot, RecomputePoint point);
   const DepthModel* model_of_weights(const Spot& spot);
   int64_t across_blocks(const Spot& spot);
+  const DepthModel& still_block(const Spot& spot);
+  int64_t alive_in_segments_at(const Spot& spot);
   Base base_by_blocks(const Spot& spot);
   bool exceeds_beside(const Spot& spot, int64_t transient, const Limits& limits);
   bool exceeds_by_blocks(const Spot& spot, const Limits& limits);

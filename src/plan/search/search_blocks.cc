@@ -121,19 +121,29 @@ int64_t Search::across_blocks(const Spot& spot) {
   return known->second = model_like(variant, {capacity.chunks.front()}, points_.front()).shares().across;
 }
 
-// Segments. Inputs that move are not there while another segment is.
+// The program of all layers at a segment's point that moves nothing.
+const DepthModel& Search::still_block(const Spot& spot) {
+  const Frame& frame = frames_[spot.frame];
+  return *base_of(frame.capacity, frame.variant.offload, false, spot.rest).model;
+}
+
+// The least that segments take beside persistent bytes; 0 where it is not known without measuring them. Inputs that move are
+// not there while another segment is.
+int64_t Search::alive_in_segments_at(const Spot& spot) {
+  if (!has_shares(spot)) return 0;
+  const BlockShares& shares = still_block(spot).shares();
+  if (!shares.any()) return 0;
+  return alive_in_segments(shares, spot.segment, !moves_activations(spot.frame)) + across_blocks(spot);
+}
+
 bool Search::exceeds_by_segments(const Spot& spot, const Limits& limits) {
   if (!has_shares(spot)) return false;
-  const Frame& frame = frames_[spot.frame];
-  const DepthModel& still = *base_of(frame.capacity, frame.variant.offload, false, spot.rest).model;
-  if (!still.shares().any()) return false;
-  const auto exceeds_by = [&](const DepthModel& block) {
-    const int64_t alive = alive_in_segments(block.shares(), spot.segment, !moves_activations(spot.frame));
-    return exceeds_beside(spot, alive + across_blocks(spot), limits);
-  };
-  if (exceeds_by(still)) return true;
+  if (!still_block(spot).shares().any()) return false;
+  if (exceeds_beside(spot, alive_in_segments_at(spot), limits)) return true;
   const DepthModel* const weights = model_of_weights(spot);
-  return weights != nullptr && exceeds_by(*weights);
+  if (weights == nullptr) return false;
+  const int64_t alive = alive_in_segments(weights->shares(), spot.segment, !moves_activations(spot.frame));
+  return exceeds_beside(spot, alive + across_blocks(spot), limits);
 }
 
 bool Search::is_line_beyond(const Spot& line, const DepthModel& first, const DepthModel& rest,

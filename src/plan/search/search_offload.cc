@@ -300,7 +300,8 @@ Search::Least Search::least_at(const Spot& spot, const OffloadChoice& choice, bo
 int64_t Search::least_transient_at(const Spot& spot) {
   const Frame& frame = frames_[spot.frame];
   const OffloadChoice& choice = frame.variant.offload;
-  if (!choice.activations.is_whole() || spot.segment > 1 || spot.first != spot.rest) return 0;
+  if (spot.segment > 1) return alive_in_segments_at(spot);
+  if (!choice.activations.is_whole() || spot.first != spot.rest) return 0;
   return base_of(frame.capacity, choice, true, spot.first).transient[spot.chunk];
 }
 

@@ -1,5 +1,6 @@
 // Parts in several places: some layers on the device, others on the host or on disk.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -214,14 +215,18 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
                    .split = split});
 }
 
-// Segments that take the least memory are of about as many layers as there are of them.
+// Segments that take the least memory are of about as many layers as there are of them. Where each is measured in full, sizes
+// double.
 std::vector<int64_t> Search::segments_of_splits() const {
   std::vector<int64_t> segments;
-  const auto most = std::ranges::max(depths_);
-  for (const int64_t segment : segment_sizes())
-    if (!has_many_layers_ ||
-        (segment * segment <= 4 * most && ceil_div(most, ceil_div(most, segment)) == segment))
-      segments.push_back(segment);
+  const int64_t most = std::ranges::max(depths_);
+  const auto is_looked_at = [&](int64_t segment) {
+    if (!has_many_layers_) return true;
+    if (segment * segment > 4 * most) return false;
+    return is_deep_ ? ceil_div(most, ceil_div(most, segment)) == segment
+                    : std::has_single_bit(static_cast<uint64_t>(segment));
+  };
+  std::ranges::copy_if(segment_sizes(), std::back_inserter(segments), is_looked_at);
   return segments;
 }
 

@@ -252,7 +252,7 @@ std::string cancel_entry(Store& store, int64_t id) {
 
 namespace {
 
-// Cancels them, and tells which others come after them: these are held.
+// Cancels them, and prints which others come after them: these are held.
 ExitCode cancel(const SteerArguments& arguments) {
   const ExitCode code = for_each_entry(arguments, is_open, cancel_entry);
   Store store(queue::queue_folder());

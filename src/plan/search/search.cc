@@ -468,7 +468,7 @@ bool Search::takes_no_less(size_t larger, size_t frame) const {
 // A part that leaves the device is there in copies of a block at a time, wherever it goes; what stays is there
 // whole. Copies for the next layer are less than the whole of two layers and more; those of a layer more are
 // compared with as many. Gradients that micro-steps add to are there of three layers, the one that is stored among them,
-// beside squares of all that moves.
+// with squares of all that moves.
 bool Search::takes_no_less_on_device(size_t larger, size_t frame) const {
   const OffloadChoice &keeps = frames_[larger].variant.offload, &moves = frames_[frame].variant.offload;
   const bool no_more_copies = moves.prefetch <= (keeps.any() ? keeps.prefetch : 1);

@@ -127,8 +127,7 @@ const DepthModel& Search::still_block(const Spot& spot) {
   return *base_of(frame.capacity, frame.variant.offload, false, spot.rest).model;
 }
 
-// The least that segments take beside persistent bytes; 0 where it is not known without measuring them. Inputs that move are
-// not there while another segment is.
+// The least that segments take without persistent bytes; 0: unknown. Inputs that move are away while another segment is there.
 int64_t Search::alive_in_segments_at(const Spot& spot) {
   if (!has_shares(spot)) return 0;
   const BlockShares& shares = still_block(spot).shares();

@@ -221,8 +221,7 @@ std::vector<int64_t> Search::segments_of_splits() const {
   std::vector<int64_t> segments;
   const int64_t most = std::ranges::max(depths_);
   const auto is_looked_at = [&](int64_t segment) {
-    if (!has_many_layers_) return true;
-    if (segment * segment > 4 * most) return false;
+    if (!has_many_layers_ || segment * segment > 4 * most) return !has_many_layers_;
     return is_deep_ ? ceil_div(most, ceil_div(most, segment)) == segment
                     : std::has_single_bit(static_cast<uint64_t>(segment));
   };

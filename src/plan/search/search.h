@@ -338,13 +338,13 @@ class Search {
   int64_t layers_;
   std::vector<int64_t> depths_;  // of each stack
   bool is_deep_;
-  bool has_many_layers_;
   std::vector<RecomputePoint> points_;  // that may be chosen, ascending
   KnownPrograms programs_;
   std::vector<Capacity> capacities_;
   std::vector<Frame> frames_;
   // Facts that are found once of choices and capacities.
   struct Known {
+    bool has_many_layers = false;
     std::map<std::pair<OffloadTargets, int64_t>, size_t> place_of;  // of a choice
     std::map<std::tuple<size_t, bool, RecomputePoint, Space, int64_t>, Base> bases;
     std::map<std::pair<bool, bool>, OffloadCosts> costs;  // by accumulation, and updates in the backward pass

@@ -66,7 +66,7 @@ bool Search::updates_in_backward(size_t capacity, const OffloadChoice& choice) c
 
 // Layers whose gradients are no tensors of their own predict nothing of layers whose gradients are.
 bool Search::is_stretched(const Spot& spot) const {
-  if (!is_deep_ && !(has_many_layers_ && spot.split.any())) return false;
+  if (!is_deep_ && !(known_.has_many_layers && spot.split.any())) return false;
   const Frame& frame = frames_[spot.frame];
   if (frame.whole && !spot.split.any()) return false;
   const bool whole_gradients =

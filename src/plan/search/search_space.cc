@@ -38,7 +38,6 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
       layers_(request.workload.experiment.model.layers),
       depths_(request.workload.experiment.model.stacks()),
       is_deep_(is_deep(request.workload.experiment)),
-      has_many_layers_(has_many_layers(request.workload.experiment)),
       programs_(
           request.workload.experiment, request.target.device,
           [&request](const Variant& v) {
@@ -50,6 +49,7 @@ Search::Search(const PlanRequest& request, int64_t most_ops)
   } else {
     for (int i = 0; i < kNumRecomputePoints; ++i) points_.push_back(static_cast<RecomputePoint>(i));
   }
+  known_.has_many_layers = has_many_layers(request.workload.experiment);
   for (const MicroCapacity& capacity : micro_capacities(request))
     capacities_.push_back(capacity_of(capacity));
   std::ranges::stable_sort(capacities_, {}, &Capacity::at_least);

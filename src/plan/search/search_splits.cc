@@ -221,7 +221,7 @@ std::vector<int64_t> Search::segments_of_splits() const {
   std::vector<int64_t> segments;
   const int64_t most = std::ranges::max(depths_);
   const auto is_looked_at = [&](int64_t segment) {
-    if (!has_many_layers_ || segment * segment > 4 * most) return !has_many_layers_;
+    if (!known_.has_many_layers || segment * segment > 4 * most) return !known_.has_many_layers;
     return is_deep_ ? ceil_div(most, ceil_div(most, segment)) == segment
                     : std::has_single_bit(static_cast<uint64_t>(segment));
   };
@@ -233,7 +233,7 @@ std::vector<int64_t> Search::segments_of_splits() const {
 // deep models, by one that moves as the frame does.
 std::vector<Search::Spot> Search::choices_worth(const Spot& spot) {
   std::vector<Spot> choices = choices_at(spot);
-  if (!has_many_layers_) return choices;
+  if (!known_.has_many_layers) return choices;
   std::vector<Spot> worth;
   std::optional<Usage> before;
   for (const Spot& choice : choices) {

@@ -292,7 +292,7 @@ class Shapes(unittest.TestCase):
         for name, word in (("compiler-killed", "MAX_JOBS"), ("compiler-refused", "MAX_JOBS"), ("spark-result", "maxResultSize"),
                            ("deepspeed-buffer-size", "buffer_size"), ("deepspeed-buffer-count", "buffer_count"), ("wsl-gone", ".wslconfig"),
                            ("postgres-context", "work_mem"), ("elastic-limit", "-Xmx"), ("java-heap", "-Xmx"), ("node-heap", "--max-old-space-size"),
-                           ("mlx-buffer", "in parts"), ("dask-budget", "memory_limit"), ("duckdb-limit", "memory_limit"), ("jax-vmem", "blocks"),
+                           ("mlx-buffer", "in parts"), ("dask-budget", "memory_limit"), ("duckdb-limit", "memory_limit"), ("trap-jax-vmem", "blocks"),
                            ("opencl-object", "max_bin")):
             with self.subTest(name):
                 (step,) = diagnose(log(name))["steps"]

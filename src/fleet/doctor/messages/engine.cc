@@ -316,7 +316,7 @@ std::vector<MessageRow> engine_messages() {
       {"ollama.backend_buffer",
        Sign::maybe_device,
        "unable to allocate",
-       {R"(^ unable to allocate (?: backend | (?! CUDA | ROCm | Vulkan | SYCL | Metal | CPU ) \w+ ) buffer)"},
+       {R"(^ unable to allocate (?: backend | (?! CUDA | ROCm | Vulkan | SYCL | Metal | CPU | memory ) \w{1,16} ) buffer)"},
        "the server found no memory for a buffer, on a device or on the host"},
       {"ollama.perhaps",
        Sign::maybe_device,

@@ -42,7 +42,7 @@ std::vector<MessageRow> host_messages() {
       {"python.memory_error",
        Sign::host_refused,
        "MemoryError",
-       {R"(^ MemoryError (?: : (?! Unable to allocate [0-9] | std::bad_alloc | .* (?: cuMem | [Cc]uda | CUDA | GPU | [Dd]evice memory ) ) .* )? $)"},
+       {R"(^ MemoryError (?: : (?! .* [Ll]imit (?: exceeded | reached ) | Unable to allocate [0-9] | std::bad_alloc | .* (?: cuMem | [Cc]uda | CUDA | GPU | [Dd]evice memory ) ) .* )? $)"},
        "Python was refused memory",
        R"(^ E? (?: [\w.]+ \. )? $)",
        true},

@@ -1,4 +1,4 @@
-"""plimsoll doctor over a corpus of logs (doctor/logs, expectations in doctor/expected.json), as they are and as logs
+"""plimsoll doctor over lines (doctor/wordings.tsv) and a corpus of logs (doctor/logs, expectations in doctor/expected.json), as they are and as logs
 get cut, wrapped, prefixed and mixed on their way to a reader."""
 import importlib.util
 import json
@@ -198,6 +198,17 @@ class Corpus(unittest.TestCase):
                     if key in full and not key.endswith("off_by") and end < len(text) and text[end - 1] == " ":
                         with self.subTest(f"{name} cut at {end}"):
                             self.assertTrue(same(full[key], value) if key != "processes" else True, key)
+
+
+class Wordings(unittest.TestCase):
+    """Lines of no program in particular, each by itself: whether memory ran out, the cause, and the line."""
+
+    def test_each_is_read_by_its_words(self):
+        for row in (CORPUS / "wordings.tsv").read_text().splitlines():
+            verdict, cause, line = row.split("\t")
+            found = diagnose(line + "\n")
+            with self.subTest(line):
+                self.assertEqual((found["out_of_memory"], found["cause"]), (verdict, cause), found["evidence"])
 
 
 class Words(unittest.TestCase):

@@ -38,8 +38,11 @@ Cause cause_of_end(const Message& message) {
 // The cause that these words name; none: they say of which memory nothing.
 Cause cause_by_words(const Message& message) {
   if (!message.word("ended_for").empty()) return cause_of_end(message);
+  if (!message.word("in_shm").empty()) return Cause::shared_memory;
   if (!message.word("by_limit").empty())
-    return message.word("by_group").empty() ? Cause::software_cap : Cause::host_cgroup;
+    return !message.word("by_group").empty() ? Cause::host_cgroup
+           : !message.word("by_job").empty() ? Cause::host_scheduler
+                                             : Cause::software_cap;
   if (!message.word("on_pinned").empty()) return Cause::pinned_host;
   if (!message.word("on_host").empty()) return Cause::host_refused;
   if (!message.word("on_device").empty()) return Cause::device_unspecified;
@@ -116,6 +119,13 @@ const Message* first_with(const Evidence& evidence, Sign sign) {
   return nullptr;
 }
 
+// "needs 12 GiB, 80 GiB are free".
+bool says_that_it_fits(const Message& message) {
+  const Bytes* needed = message.size("needed");
+  const Bytes* free = message.size("free");
+  return is_general(message) && needed != nullptr && free != nullptr && free->value >= needed->value;
+}
+
 // A message that may be one of memory: one that says where before one of a library, and before a vague one.
 const Message* first_unclear(const Evidence& evidence) {
   const auto rank = [](const Message& message) {
@@ -123,7 +133,8 @@ const Message* first_unclear(const Evidence& evidence) {
   };
   const Message* best = nullptr;
   for (const Message& message : evidence.messages)
-    if (message.row->sign == Sign::maybe_device && (best == nullptr || rank(message) < rank(*best)))
+    if (message.row->sign == Sign::maybe_device && !says_that_it_fits(message) &&
+        (best == nullptr || rank(message) < rank(*best)))
       best = &message;
   return best;
 }
@@ -365,7 +376,8 @@ void diagnose_by_words(const Message& message, const Evidence& evidence, Diagnos
   } else if (diagnosis.cause == Cause::software_cap) {
     diagnosis.headline = "out of memory at a limit set by software";
     diagnosis.reason = "an error speaks of a limit on memory, which a program keeps by itself";
-  } else if (!message.word("ended_for").empty()) {
+  } else if (!message.word("ended_for").empty() || diagnosis.cause == Cause::shared_memory ||
+             diagnosis.cause == Cause::host_cgroup || diagnosis.cause == Cause::host_scheduler) {
     const auto meant = std::ranges::find(kMeanings, diagnosis.cause, &Meaning::cause);
     diagnosis.headline = meant->headline;
     diagnosis.reason = message.row->words;

@@ -1,7 +1,7 @@
 // Words of any runtime for an allocation that failed: of failure, of memory, and of its place. Rows of known
 // programs say more, so these count only where none of those matched.
 #include <algorithm>
-#include <deque>
+#include <set>
 #include <string>
 
 #include "base/format.h"
@@ -10,155 +10,206 @@
 namespace plimsoll::doctor {
 namespace {
 
-struct General {
-  std::string_view anchor;    // without its first letter, which may be a capital
-  bool says_failure = false;  // by itself; otherwise another word of the line has to
-  bool says_memory = true;    // by itself; otherwise the line has to: ports and nodes are allocated too
-  bool says_limit = false;    // a program's own limit was reached, not the memory's end
-  std::string_view behind{};  // an expression over the rest of the line, which must match
-  bool of_host = false;       // the words of C and C++ for it: the host, unless the line names a device
-  std::string_view before{};  // an expression over the line before the anchor, which must match
+// An anchor says this by itself; other words of the line have to say the rest.
+enum class Says : uint8_t {
+  memory,   // and not that something failed
+  failure,  // and not of what: ports and nodes are allocated too
+  both,
+  limit,  // memory, and that a program's own limit was reached
+  host    // memory, in the words of C and C++: the host's, unless the line names a device
 };
 
-// A chip's, a disk's and shared memory are others than the one that ran out; words about leaks and addresses are no memory.
+struct General {
+  std::string anchor;  // without its first letter, which may be a capital
+  Says says = Says::memory;
+  std::string behind = {};  // an expression over the rest of the line, which must match
+  std::string before = {};  // an expression over the line before the anchor, which must match
+  int64_t length = 0;       // of the anchor without blanks, up to what is behind; 0: all of it
+};
+
+// A chip's, a disk's and shared memory are others than the one that ran out; words about leaks and addresses are no
+// memory.
 const std::string kOtherMemory =
-    R"((?! .{0,40}? (?i: shared (?! gpu ) | smem | disk | storage | stack (?! trace ) | memory (?: leak | access | address | bandwidth | clock | map | region | monitor | profil ) ) ))";
+    R"((?! .{0,40}? (?i: shared (?! gpu ) | smem | disk | storage | stack (?! trace ) | memory (?: leak | access | address | bandwidth | bank | clock | format | map | region | monitor | profil ) ) ))";
 // A device's memory, the host's, or a memory that has no name.
 const std::string kMemory =
-    R"((?: (?<on_device> (?i: (?: gpu | cuda | hip | device | video | graphics | hbm | xpu | npu | tpu | hpu | mps | metal | vulkan | accelerator | card ) [a-z0-9_:'()]{0,8}? memory | vram | hbm )))"
+    R"((?: (?<on_device> (?i: (?: gpu | cuda | hip | device | video | graphics | unified | hbm | xpu | npu | tpu | hpu | mps | metal | vulkan | accelerator | card ) [a-z0-9_:'()]{0,8}? memory | vram | hbm )))"
     R"( | (?<on_host> (?i: (?: host | system | cpu | main | physical | virtual | swap | heap ) [_'-]? (?: memory | ram | space ) ) | RAM (?! [A-Z] ) ))"
-    R"( | (?i: memory ) (?! [-_] ) ))";
-// "enough contiguous GPU memory": words without a figure stand between.
-const std::string kOfMemoryNext =
-    formatted("{} (?: (?<on_host> ram (?! [pei] ) ) | [A-Za-z'/_()-]{{0,24}}? {} )", kOtherMemory, kMemory);
+    R"( | (?<in_cache> (?i: kv_? (?: cache | pool | block ) ) ) | (?i: memory ) (?! [-_] | (?i: sample | entr | episode | transition | item | cell | buffer ) ) ))";
+// "enough contiguous GPU memory": words without a figure stand between, and none that ends the thought.
+const std::string kOfMemoryNext = formatted(
+    "(?! (?i: range | bound | order | sync | date | scope | vocab | place | tree | shape | sample | data | token | row | example ) ) {} (?: (?<on_host> ram (?! [pei] ) ) | [A-Za-z'/_()-]{{0,18}}? {} )",
+    kOtherMemory, kMemory);
 // "exceeds the available memory", and not a length.
 const std::string kOfAll = formatted("{} (?! s? 10% ) .{{0,40}}? {}", kOtherMemory, kMemory);
+constexpr std::string_view kThere =
+    R"((?i: available | free | total | remain | left | physical | installed | present | have | has | only ))";
+// "larger than the available memory".
+const std::string kOfAllThere = formatted("(?= .{{0,30}}? {} ) {}", kThere, kOfAll);
 // "27.4 GB exceeds GPU memory (23.6 GB)".
 const std::string kASize = kOfAll + R"(.{0,24}? [0-9] \s? [KMGT]?i?B)";
 constexpr std::string_view kSizeBefore = R"((?= .* [0-9] \s? [KMGT]?i?B .{0,24} $ ))";
 // "memory usage exceeded the container's limit".
 constexpr std::string_view kALimit =
-    R"((?! (?: s | ed )? [0-9.]+ % ) (?: .{0,40}? (?<by_group> (?i: container | cgroup | pod ) ) )? .{0,40}? (?<by_limit> (?i: limit | budget | quota | allowance ) ))";
+    R"((?! (?: s | ed )? [0-9.]+ % ) .{0,40}? (?<by_limit> (?i: limit | budget | quota | allowance | threshold | request (?! s? / ) | reservation ) ))";
+// "its memory request", "mem limit".
+constexpr std::string_view kMemoryLimit =
+    R"(.{0,24}? (?i: mem (?: ory )? ) .{0,8}? (?<by_limit> (?i: limit | budget | quota | request | reservation | allocation ) ))";
+constexpr std::string_view kThanAllowed =
+    R"(.{0,12}? (?: (?<by_limit> (?i: request | allow | permit | reserv | grant | limit ) ) | (?i: available | there | present ) ))";
 // "does not fit in 24 GB of VRAM", "too large for one GPU".
 const std::string kInMemory = formatted(
     "{} .{{0,30}}? (?: {} | (?<on_device> (?i: gpu | thedevice | accelerator ) ) )", kOtherMemory, kMemory);
 // Pages and blocks of a server's cache, not of a file.
 constexpr std::string_view kOfCache = R"((?= .{0,80}? (?i: token | cache | kv ) ))";
+constexpr std::string_view kCacheBefore = R"((?= .* (?i: kv_?cache ) .{0,12} $ ))";
 constexpr std::string_view kFailed =
     R"(.{0,40}? (?i: fail | error | exceed | unsuccessful | refus | denied | not possible ))";
 // "but only 11.0 GiB are free".
 constexpr std::string_view kIsFree =
     R"(.{0,24}? [0-9] .{0,30}? (?i: available | free | left | remain | present | installed ))";
-constexpr std::string_view kSpeaksOfMemory =
-    R"((?! .* (?i: disk | storage | quota | spaceon ) ) (?= .* (?: (?i: memory | vram | gpu | hbm ) | RAM ) ))";
-const std::string kIsFreeMemory =
-    R"((?! .* (?i: disk | storage | quota | spaceon ) ) (?= .{0,80}? (?: (?i: memory | vram | gpu | hbm ) | RAM ) ) )" +
-    std::string(kIsFree);
+constexpr std::string_view kNoDisk = R"((?! .* (?i: disk | storage | spaceon ) ))";
+constexpr std::string_view kNamesMemory =
+    R"((?: (?i: memory | vram | gpu | hbm | cuda | kv_?cache | onxpu | onnpu ) | RAM ))";
+const std::string kSpeaksOfMemory = formatted("{} (?= .* {} )", kNoDisk, kNamesMemory);
+const std::string kMemorySoon = formatted("{} (?= .{{0,80}}? {} )", kNoDisk, kNamesMemory);
+// "needs 20 GB of VRAM, and 16 GB are free"; "20 GB required, 16 GB available". diagnose.cc compares the two.
+const std::string kNeeds = formatted(
+    ".{{0,30}}? {{needed:size}} .{{0,60}}? (?: {} .{{0,24}}? {{free:size}} | {{free:size}} .{{0,16}}? {} )",
+    kThere, kThere);
+const std::string kNeededBefore = kSpeaksOfMemory + R"((?= .* (?<! [0-9.,] ) {needed:size} .{0,24}? $ ))";
+const std::string kFreeBehind = formatted(".{{0,24}}? {{free:size}} .{{0,16}}? {}", kThere);
 constexpr std::string_view kNot = R"((?= .* (?i: not | n't | unable to | never ) .{0,12}? $ ))";
+// A message that guesses proves nothing.
+constexpr std::string_view kGuess =
+    R"((?! .* (?i: maybe | maybe? | mayhave | might | possibl | perhaps | probabl | likely | usually | could ?(?: be | have ) | canbe | rootcause | to ?avoid | if(?:it|the|a|you) ) ))";
 
-const General kGeneral[] = {{"ut of memory"},
-                            {"ut-of-memory"},
-                            {"ut of the memory"},
-                            {"ut of", false, true, false, kOfMemoryNext},
-                            {"ot enough", false, true, false, kOfMemoryNext},
-                            {"ot enough space to alloc", true, false},
-                            {"o enough", false, true, false, kOfMemoryNext},
-                            {"ot have enough", false, true, false, kOfMemoryNext},
-                            {"n't have enough", false, true, false, kOfMemoryNext},
-                            {"ot sufficient", false, true, false, kOfMemoryNext},
-                            {"nsufficient", false, true, false, kOfMemoryNext},
-                            {"oo little", false, true, false, kOfMemoryNext},
-                            {"ack of", false, true, false, kOfMemoryNext},
-                            {"o more", false, true, false, kOfMemoryNext},
-                            {"o free", false, true, false, kOfMemoryNext},
-                            {"o free pages", false, true, false, kOfCache},
-                            {"o free blocks", false, true, false, kOfCache},
-                            {"xhausted", false, true, false, kOfMemoryNext},
-                            {"xhaust all", false, true, false, kOfMemoryNext},
-                            {"emory is exhausted"},
-                            {"emory is full"},
-                            {"emory is insufficient"},
-                            {"emory insufficient"},
-                            {"emory error in alloc"},
-                            {"emory exceed", false, true, false, R"((?! s? 10% ))"},
-                            {"emory exhausted"},
-                            {"emory not enough"},
-                            {"emory is not enough"},
-                            {"emory isn't enough"},
-                            {"emory too small"},
-                            {"o memory left"},
-                            {"o memory available"},
-                            {"ad allocation", false, true, false, {}, true},
-                            {"emory allocation", true, true, false, kFailed},
-                            {"uffer allocation fail", true},
-                            {"alloc failed", true},
-                            {"alloc() failed", true},
-                            {"lloc memory fail", true},
-                            {"llocate memory fail", true},
-                            {"lloc mem fail", true},
-                            {"annot malloc", true},
-                            {"an't malloc", true},
-                            {"ailed to malloc", true},
-                            {"ailed to apply for memory", true},
-                            {"ailed to reserve", true, false},
-                            {"nable to reserve", true, false},
-                            {"nable to acquire", true, false},
-                            {"ailed to alloc", true, false},
-                            {"ail to alloc", true, false},
-                            {"ailed allocating", true, false},
-                            {"ailed allocation", true, false},
-                            {"ailure allocating", true, false},
-                            {"ailure to alloc", true, false},
-                            {"nable to alloc", true, false},
-                            {"ot able to alloc", true, false},
-                            {"mpossible to alloc", true, false},
-                            {"annot alloc", true, false},
-                            {"annot allocate memory", false, true, false, {}, true},
-                            {"be allocated", true, false, false, {}, false, kNot},
-                            {"OM detected", true},
-                            {"etected OOM", true},
-                            {"an't alloc", true, false},
-                            {"ould not alloc", true, false},
-                            {"ouldn't alloc", true, false},
-                            {"id not alloc", true, false},
-                            {"rror allocating", true, false},
-                            {"rror in alloc", true, false},
-                            {"rror while allocating", true, false},
-                            {"emory object allocation fail", true},
-                            {"OM when alloc"},
-                            {"OM when trying to alloc"},
-                            {"xceed", false, true, false, kOfAll},
-                            {"xceed", false, true, false, kALimit, false, kSpeaksOfMemory},
-                            {"xceed", true, true, false, kASize, false, kSizeBefore},
-                            {"arger than the available", false, true, false, kOfAll},
-                            {"t fit", false, true, false, kInMemory},
-                            {"oo large for", false, true, false, kInMemory},
-                            {"oo large to fit", true, true, false, kInMemory},
-                            {"oo big for", false, true, false, kInMemory},
-                            {"ut only", true, true, false, kIsFree, false, kSpeaksOfMemory},
-                            {"ut only", true, true, false, kIsFreeMemory},
-                            {"llocation failed", true, false},
-                            {"llocation failure", true, false},
-                            {"emory limit exceeded", false, true, true},
-                            {"emory limit reached", false, true, true},
-                            {"emory quota exceeded", false, true, true},
-                            {"emory budget exceeded", false, true, true},
-                            {"xceeded memory limit", false, true, true},
-                            {"xceeds memory limit", false, true, true},
-                            {"xceeded the memory limit", false, true, true},
-                            {"xceeds the memory limit", false, true, true},
-                            {"xceeded its memory limit", false, true, true}};
+// Words for a want of memory: its name follows.
+constexpr std::string_view kLacks[] = {"ot enough",     "o enough",    "ot have enough", "n't have enough",
+                                       "ot sufficient", "nsufficient", "oo little",      "ack of",
+                                       "o more",        "o free",      "xhausted",       "xhaust all"};
+// Its name comes first.
+constexpr std::string_view kNames[] = {"emory", "RAM", "BM"};
+constexpr std::string_view kIsLacking[] = {"exhausted",    "is exhausted",    "full",        "is full",
+                                           "insufficient", "is insufficient", "not enough",  "is not enough",
+                                           "isn't enough", "overflow",        "is too small"};
+// Verbs of an allocation, and words for that it was refused.
+constexpr std::string_view kCannot[] = {"ailed to",     "ail to", "nable to", "ot able to",
+                                        "annot",        "an't",   "ould not", "ouldn't",
+                                        "mpossible to", "id not", "ailure to"};
+constexpr std::string_view kVerbs[] = {"alloc",  "reserve",       "acquire",
+                                       "obtain", "create buffer", "create a buffer"};
+
+const General kGeneral[] = {
+    {"ut of memory"},
+    {"ut-of-memory"},
+    {"ut of the memory"},
+    {"an out of", Says::both, kOfMemoryNext, R"((?! .* _bfc ))"},
+    {"un out of", Says::both, kOfMemoryNext, R"((?= .* (?i: has | have | had ) r $ ))"},
+    {"ot enough space to alloc", Says::failure},
+    {"o free pages", Says::memory, std::string(kOfCache)},
+    {"o free blocks", Says::memory, std::string(kOfCache)},
+    {"locks exhausted", Says::both, {}, R"((?= .* (?i: gpu | kv_? | cache ) .{0,6} $ ))"},
+    {"s full", Says::memory, {}, R"((?= .* (?i: gpu | hbm | kv_?cache | kv_?pool ) [0-9: ]{0,4} i $ ))"},
+    {"emory error in alloc"},
+    {"emory exceed", Says::memory, R"((?! s? 10% ))"},
+    {"o memory left"},
+    {"o memory available"},
+    {"ad allocation", Says::host},
+    {"annot allocate memory", Says::host},
+    {"emory allocation", Says::both, std::string(kFailed)},
+    {"emory object allocation fail", Says::both},
+    {"uffer allocation fail", Says::both},
+    {"llocation of", Says::failure, R"(.{0,60}? (?i: fail | not possible | refus | denied ))"},
+    {"llocation failed", Says::failure},
+    {"llocation failed",
+     Says::both,
+     {},
+     R"((?= .* (?i: tensor | buffer | workspace | cache | array | arena ) a $ ))"},
+    {"llocation failure", Says::failure},
+    {"alloc failed", Says::both},
+    {"alloc() failed", Says::both},
+    {"allocManaged failed", Says::both},
+    {"allocAsync failed", Says::both},
+    {"allocHost failed", Says::both},
+    {"ostAlloc failed", Says::both},
+    {"lloc memory fail", Says::both},
+    {"llocate memory fail", Says::both},
+    {"lloc mem fail", Says::both},
+    {"annot malloc", Says::both},
+    {"an't malloc", Says::both},
+    {"ailed to malloc", Says::both},
+    {"ailed to apply for memory", Says::both},
+    {"ailed to call", Says::failure},
+    {"ail to call", Says::failure},
+    {"ailed allocating", Says::failure},
+    {"ailed allocation", Says::failure},
+    {"ailure allocating", Says::failure},
+    {"rror allocating", Says::failure},
+    {"rror in alloc", Says::failure},
+    {"rror while allocating", Says::failure},
+    {"be allocated", Says::failure, {}, std::string(kNot)},
+    {"OM detected", Says::both},
+    {"etected OOM", Says::both},
+    {"OM when alloc"},
+    {"OM when trying to alloc"},
+    {"xceed", Says::memory, kOfAll},
+    {"xceed", Says::memory, std::string(kALimit), kSpeaksOfMemory},
+    {"xceed", Says::memory, std::string(kMemoryLimit)},
+    {"xceed", Says::both, kASize, std::string(kSizeBefore)},
+    {"xceeded its", Says::both, std::string(kMemoryLimit), std::string(kGuess)},
+    {"ore memory than", Says::both, std::string(kThanAllowed), std::string(kGuess)},
+    {"t fit", Says::memory, kInMemory},
+    {"t fit", Says::memory, {}, std::string(kCacheBefore)},
+    {"ut only", Says::both, std::string(kIsFree), kSpeaksOfMemory},
+    {"ut only", Says::both, kMemorySoon + std::string(kIsFree)},
+    {"equire", Says::both, kNeeds, kSpeaksOfMemory},
+    {"equire", Says::both, kMemorySoon + kNeeds},
+    {"need", Says::both, kNeeds, kSpeaksOfMemory},
+    {"need", Says::both, kMemorySoon + kNeeds},
+    {"equired", Says::both, kFreeBehind, kNeededBefore},
+    {"needed", Says::both, kFreeBehind, kNeededBefore},
+    {"xceeded memory limit", Says::limit},
+    {"xceeds memory limit", Says::limit},
+    {"xceeded the memory limit", Says::limit},
+    {"xceeds the memory limit", Says::limit},
+    {"xceeded its memory limit", Says::limit}};
+
+std::vector<General> every_general() {
+  std::vector<General> all(std::begin(kGeneral), std::end(kGeneral));
+  for (const std::string_view words : kLacks)
+    all.push_back({std::string(words), Says::memory, kOfMemoryNext});
+  // "3 out of 10" stands in many logs: the letter that a name begins with is looked for too.
+  for (const char first : std::string_view("acdfghnprstuvx"))
+    all.push_back({formatted("ut of {}", first), Says::memory, kOfMemoryNext, {}, 4});
+  for (const std::string_view name : kNames)
+    for (const std::string_view words : kIsLacking) all.push_back({formatted("{} {}", name, words)});
+  for (const std::string_view cannot : kCannot)
+    for (const std::string_view verb : kVerbs)
+      all.push_back({formatted("{} {}", cannot, verb), Says::failure});
+  for (const std::string_view larger : {"arger than", "igger than", "reater than"}) {
+    all.push_back({std::string(larger), Says::memory, kOfAllThere});
+    all.push_back({std::string(larger), Says::both, formatted(".{{0,24}}? {} .{{0,16}}? [0-9]", kThere),
+                   kSpeaksOfMemory + std::string(kSizeBefore)});
+  }
+  for (const std::string_view large : {"oo large for", "oo big for", "oo large to fit", "oo big to fit"})
+    all.push_back({std::string(large), Says::both, kInMemory, std::string(kGuess)});
+  for (const std::string_view limit : {"emory limit", "emory quota", "emory budget", "emory cap"})
+    all.push_back({std::string(limit), Says::memory,
+                   R"(.{0,24}? (?<by_limit> (?i: reached | exceeded | (?<! [a-z] ) hit ) ))"});
+  return all;
+}
 
 // Text has no blanks, so words are known by their case: INPUT has no NPU in it, nor OUTPUT a TPU.
 const std::string kOnDevice =
     R"((?<on_device> CUDA (?! _Host ) | [Cc]uda | (?<![A-Z]) (?: HIP | NPU | XPU | MLU | HPU | TPU | MPS ) (?![A-Z]) | hip[A-Z_])"
-    R"(| cu(?: Mem | Ctx | Graph | BLAS | DNN ) | device_context | R[Oo][Cc]m | aclrt | rtMalloc | CANN)"
-    R"(| (?i: gpu | vram | hbm | metal | vulkan | sycl | opencl | musa | device_?mem | ondevice | thedevice | vertex | texture | framebuffer | opengl | d3d12 | dxgi | wgpu | directml ) ))";
+    R"(| (?<! [A-Za-z] ) [VvH] $ | (?: (?<! [A-Za-z] ) | on ) (?: hip | npu | xpu | mlu | hpu | tpu | mps ) (?! [a-z] ) | cu(?: Mem | Ctx | Graph | BLAS | DNN ) | device_context | Tensor ?RT | R[Oo][Cc]m | aclrt | rtMalloc | CANN)"
+    R"(| (?i: gpu | vram | hbm | metal | vulkan | sycl | opencl | musa | device_? m (?: em | $ ) | ondevice | thedevice | vertex | texture | framebuffer | opengl | d3d12 | dxgi | wgpu | directml ) ))";
 // The host by name, and what mostly means it.
 const std::string kOnHost =
-    R"((?<on_host> CUDA_Host | ENOMEM | (?i: (?: host | system | main | virtual )[_'s-]{0,2} m (?: em | $ ) | onhost | thehost | systemram | errno:?=?12 | oserror12 ) ))";
+    R"((?<on_host> CUDA_Host | ENOMEM | (?i: (?: host | system | main | virtual )[_'s-]{0,2} m (?: em | $ ) | onhost | thehost | systemram | (?: machine | node | server | computer | instance | system | thehost | vm ) (?: has | is | was | ran | run | [ro] $ ) | errno:?=?12 | oserror12 ) ))";
 const std::string kInProcess =
-    R"((?<in_process> (?<![A-Z]) (?: CPU | RAM ) (?![A-Z]) | (?<![A-Za-z]) m(?: alloc | map ) | (?: c | re | aligned_m ) alloc | (?i: swap | heap | pagingfile | killed ))"
+    R"((?<in_process> (?<![A-Z]) (?: CPU | RAM ) (?![A-Z]) | (?<![A-Za-z]) m(?: alloc | map ) | (?: c | re | aligned_m ) alloc | (?i: swap | heap | pagingfile ))"
     R"(| [Cc]\+\+ | bad_alloc | ould ?not ?compile | bzip2 | zlib | [Dd]ata(?: Loader | set ) | cc1plus | cc1 (?! [0-9] ) | Cerror: | OpenCV | alloc\.cpp | OpenBLAS | pandas | [Pp]olars | DataFrame | Arrayb | rawdatachunk ))";
 const std::string kInCache =
     R"((?<in_cache> (?i: kv_?cache | kv_?pool | kv_?block | cacheblock | blockpool | freepages | freeblocks | token_to_kv | req_to_token ) ))";
@@ -168,12 +219,12 @@ const std::string kPinned =
 // Lines that speak of memory where nothing failed: warnings, another way that was taken, storage of threads; and the
 // states of libraries, which have rows of their own.
 const std::string kNoFailure =
-    R"((?: cudaError (?! MemoryAllocation ) [A-Z] | (?i: warn | retry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | busyorunavailable | statictls | notafailure | fortheinterpreter | nativethread | continuing | atsome(?:point|$) | will(?:be)?use | using .* instead | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ )))";
+    R"((?: cudaError (?! MemoryAllocation ) [A-Z] | (?i: warn | retrying | retried | willretry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | busyorunavailable | statictls | notafailure | fortheinterpreter | nativethread | continuing | atsome(?:point|$) | will(?:be)?use | using .* instead | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ )))";
 const std::string kFailure =
-    R"((?: (?i: error | fail | refus | reject | denied | throw | fatal | exception | abort | terminat | panic | what\(\) | critical | exhaust | unable | cannot | couldnot | crash | kill | uncaught | invalid | notable | unsuccess | died | givingup | (?<![a-z]) err (?![a-z]) ) | \[E\] | ❌ | ✗ ))";
+    R"((?: (?i: error | fail | refus | reject | denied | throw | fatal | exception | abort | terminat | panic | what\(\) | critical | exhaust | unable | cannot | couldnot | crash | kill | uncaught | invalid | notable | unsuccess | died | exited | givingup | (?<![a-z]) err (?![a-z]) ) | \[E\] | ❌ | ✗ ))";
 // The rest of the line says that something failed: by a word, or by two sizes of which one is too small.
 constexpr std::string_view kFailsBehind =
-    R"(.{0,120}? (?: (?i: aborting | exiting | terminating | stopping | givingup | quitting | shuttingdown ) | [0-9] \s? [KMGT]?i?B .{0,60}? [0-9] \s? [KMGT]?i?B ))";
+    R"(.{0,120}? (?: (?i: aborting | exiting | terminating | stopping | killing | givingup | quitting | shuttingdown ) | [0-9] \s? [KMGT]?i?B .{0,60}? [0-9] \s? [KMGT]?i?B ))";
 constexpr std::string_view kByLimit = R"(^ .{0,16}? (?<by_limit> (?i: limit | quota | budget ) ))";
 constexpr std::string_view kAnyLimit =
     R"(^ .{0,90}? (?<by_limit> (?i: maxsize | maximumsize | maxallowed | maximumallowed | memorylimit | limitof ) ))";
@@ -210,25 +261,27 @@ std::vector<std::string> spellings(std::string_view anchor) {
 
 std::vector<Spelled> every_spelling() {
   std::vector<Spelled> all;
-  for (const General& general : kGeneral)
+  static const std::vector<General> kEach = every_general();  // these refer to it
+  for (const General& general : kEach)
     for (const std::string& spelling : spellings(general.anchor)) all.push_back({&general, spelling});
   return all;
 }
 
-int64_t letters_of(std::string_view anchor) {
-  return std::count_if(anchor.begin(), anchor.end(), [](char c) { return c != ' '; });
+int64_t length_of(const Spelled& one) {
+  if (one.general->length > 0) return one.general->length;
+  return std::count_if(one.anchor.begin(), one.anchor.end(), [](char c) { return c != ' '; });
 }
 
 // A line that says that and nothing else, or at which step: prose has more words behind. The end of a wrapped line of
 // prose begins with a small letter.
 constexpr std::string_view kBareHead =
-    R"((?: [^A-Za-z]* (?: \[ OOM \] )? (?: (?i: cuda | gpu | hip | rocm | xpu | mps | npu | device ) [A-Za-z]? | [A-Z] ) | ^ [\w./+-]{1,24} : [A-Za-z] ) $)";
+    R"((?: [^A-Za-z]* (?: \[ OOM \] )? (?: [\w./+-]{1,24} : ){0,2} (?: (?i: nvidia | amd | intel | paged )? (?i: cuda | gpu | hip | rocm | xpu | mps | npu | device | host | kv_?cache ) [A-Za-z]? | [A-Z] ) | ^ [\w./+-]{1,24} : [A-Za-z] ) $)";
 std::vector<std::string> every_line_of_its_own(const std::vector<Spelled>& spelled) {
   std::vector<std::string> all;
   for (const Spelled& one : spelled) {
     all.push_back(formatted(
-        "^ (?! .* {} ) .{{{}}} {} (?: [!.]* $ | [!,:]? \\(? (?i: at | in | on ) (?i: step | epoch | layer | batch | iter ) )",
-        kNoFailure, letters_of(one.anchor), one.general->behind));
+        "^ (?! .* {} ) .{{{}}} {} (?: [!.]* $ | [!.:;,] | \\(? (?i: at | in | on | during ) (?i: step | epoch | layer | batch | iter | device | gpu | cuda ) )",
+        kNoFailure, length_of(one), one.general->behind));
   }
   return all;
 }
@@ -238,14 +291,10 @@ std::vector<std::string> every_rest(const std::vector<Spelled>& spelled, const s
                                     std::string_view more) {
   std::vector<std::string> all;
   for (const Spelled& one : spelled)
-    all.push_back(
-        formatted("{} .{{{}}} {}{}", nothing_else, letters_of(one.anchor), one.general->behind, more));
+    all.push_back(formatted("{} .{{{}}} {}{}", nothing_else, length_of(one), one.general->behind, more));
   return all;
 }
 
-// A message that guesses proves nothing.
-constexpr std::string_view kGuess =
-    R"((?! .* (?i: maybe | mayhave | mightbe | mighthave | possibl | perhaps | probabl | likely | usually | couldbe | couldhave | canbe | rootcause | if(?:it|the|a|you) ) ))";
 constexpr std::string_view kForMemory =
     R"(.{0,40}? (?: (?i: due ?to | because ?of | because | for | by | : | \( | reason ) .{0,30}? (?<ended_for> (?i: memory | oom ) ) ))";
 const std::string kByGroup =
@@ -259,8 +308,9 @@ const std::string kBySetLimit = R"((?<by_limit> (?i: limit | quota | budget | al
 std::string anywhere_before(const std::string& words) { return formatted("(?: (?= .* {} ) )?", words); }
 std::string anywhere_behind(const std::string& words) { return "^ .{0,200}? " + words; }
 
-constexpr std::string_view kKilled[] = {"illed",  "ILLED",  "erminated", "ERMINATED",
-                                        "topped", "victed", "borted"};
+constexpr std::string_view kKilled[] = {"killed",     "Killed",     "KILLED",  "terminated",
+                                        "Terminated", "TERMINATED", "stopped", "Stopped",
+                                        "evicted",    "Evicted",    "aborted", "Aborted"};
 constexpr std::string_view kKilledForMemory[] = {"OM killed", "OM-killed", "OMKilled", "om-killed",
                                                  "om killed", "OM Killed", "OM-Killed"};
 
@@ -315,13 +365,68 @@ void add_elsewhere(std::vector<MessageRow>& rows) {
                     true});
 }
 
+// OOM as a word by itself, behind a failure or a device: "RuntimeError: OOM on rank 3", "ended because of OOM".
+void add_words(std::vector<MessageRow>& rows) {
+  static const std::string kBefore = formatted(
+      "^ {} (?! .* {} ) {} (?: .* {} .* | .* (?i: due ?to | because ?of | with | got | hit | threw | raised | encountered ) .{{0,12}} "
+      "| [^A-Za-z]* (?: [\\w./+-]{{1,24}} (?: [0-9] )? : ){{0,2}} (?i: cuda | gpu | hip | npu | xpu | mps | vram | hbm )? ) (?<! [A-Z_] [A-Z_] [A-Z_] [A-Z_] [A-Z_] ) $",
+      kGuess, kNoFailure, anywhere_before(kOnDevice), kFailure);
+  static const std::string kBehind = formatted(
+      "^ OOM (?! [A-Z_)-] | \\s? (?i: score | adj | safe | kill | protect | guard | handl | prevent | risk | count | retr | s? \\s? [:=] \\s? 0 ) ) (?! .* {} )",
+      kNoFailure);
+  static const std::string kDevice = anywhere_behind(kOnDevice);
+  rows.push_back({"any.out_of_memory",
+                  Sign::maybe_device,
+                  "OOM",
+                  {kBehind, kDevice},
+                  "an error speaks of memory",
+                  kBefore,
+                  true});
+  // Memory that processes share, which is a file system of its own; a kernel's is another.
+  static const std::string kSharedBefore = formatted(
+      "^ {} (?! .* (?: {} | (?i: gpu | cuda | kernel | block | triton | ptxas ) ) ) (?: .* {} .* | [^A-Za-z]* [A-Z]? ) $",
+      kGuess, kNoFailure, kFailure);
+  static const std::string kShort = formatted(
+      "^ (?= .* (?i: insufficient | notenough | nomore | outof | lackof | nofree ) .{{0,12}} $ ) {}",
+      kSharedBefore);
+  constexpr std::string_view kOfLoaders =
+      R"(^ (?<in_shm> hared ?[Mm]emory ) (?! .* (?i: block | kernel | limit: | required: | multiprocessor ) ))";
+  static const std::string kIsShort = formatted(
+      "{} .{{0,24}}? (?i: exhausted | isfull | full | insufficient | notenough | toosmall )", kOfLoaders);
+  constexpr std::string_view kFull =
+      R"(^ (?<in_shm> /dev/shm ) .{0,12}? (?i: isfull | exhausted | nospace | outofspace ))";
+  rows.push_back({"any.out_of_memory",
+                  Sign::maybe_device,
+                  "/dev/shm",
+                  {kFull},
+                  "an error speaks of shared memory",
+                  kSharedBefore,
+                  true});
+  for (const std::string_view anchor : {"hared memory", "hared Memory"}) {
+    rows.push_back({"any.out_of_memory",
+                    Sign::maybe_device,
+                    anchor,
+                    {kOfLoaders},
+                    "an error speaks of shared memory",
+                    kShort,
+                    true});
+    rows.push_back({"any.out_of_memory",
+                    Sign::maybe_device,
+                    anchor,
+                    {kIsShort},
+                    "an error speaks of shared memory",
+                    kSharedBefore,
+                    true});
+  }
+}
+
 constexpr std::string_view kKillers[] = {"OM killer", "OM Killer", "om killer", "om-killer", "OM-killer"};
 constexpr std::string_view kOfKiller =
     R"(^ (?<ended_for> (?i: om -? killer ) ) .{0,12}? (?: fired | triggered | activated | (?: has )? killed | terminated ))";
 
 void add_kills(std::vector<MessageRow>& rows) {
   static const std::string kBefore = formatted(
-      "^ {} (?! .* (?: (?i: warn | debug ) | (?<! [\\w.-] ) 0 [A-Za-z() /]{{0,30}} $ | (?: is | are ) [a-zO] $ | ^ [a-z] $ ) ) {}{}{}{}",
+      "^ {} (?! .* (?: (?i: warn | debug ) | (?<! [\\w.-] ) 0 [A-Za-z() /]{{0,30}} $ | (?: is | are ) O? $ ) ) {}{}{}{}",
       kGuess, anywhere_before(kByGroup), anywhere_before(kByDaemon), anywhere_before(kByJob),
       anywhere_before(kBySetLimit));
   static const std::string kFor = formatted("^ {} {}", kGuess, kForMemory);
@@ -331,26 +436,28 @@ void add_kills(std::vector<MessageRow>& rows) {
   static const std::string kDaemonBehind = anywhere_behind(kByDaemon);
   static const std::string kJobBehind = anywhere_behind(kByJob);
   static const std::string kLimitBehind = anywhere_behind(kBySetLimit);
-  const auto add = [&](std::string_view anchor, std::string_view first) {
+  static const std::string kOne = formatted("^ (?= .. ) {}", kBefore);  // not the rest of a wrapped sentence
+  const auto add = [&](std::string_view anchor, std::string_view first, std::string_view needs) {
     rows.push_back({"any.out_of_memory",
                     Sign::maybe_device,
                     anchor,
                     {first, kGroupBehind, kDaemonBehind, kJobBehind, kLimitBehind},
                     "a process was ended for want of memory",
-                    kBefore,
+                    needs,
                     true});
   };
-  for (const std::string_view anchor : kKilled) add(anchor, kFor);
-  for (const std::string_view anchor : kKilledForMemory) add(anchor, kOf);
-  for (const std::string_view anchor : kKillers) add(anchor, kOfKiller);
+  for (const std::string_view anchor : kKilled) add(anchor, kFor, anchor == "killed" ? kOne : kBefore);
+  for (const std::string_view anchor : kKilledForMemory) add(anchor, kOf, kBefore);
+  for (const std::string_view anchor : kKillers) add(anchor, kOfKiller, kBefore);
 }
 
 }  // namespace
 
 std::vector<MessageRow> general_messages() {
   static const std::string kPlaces =
-      formatted("^ (?! .* {} ) {}{}{}{}{}", kNoFailure, anywhere_before(kOnDevice), anywhere_before(kOnHost),
-                anywhere_before(kInProcess), anywhere_before(kPinned), anywhere_before(kInCache));
+      formatted("^ (?! .* {} ) {}{}{}{}{}{}{}", kNoFailure, anywhere_before(kOnDevice),
+                anywhere_before(kOnHost), anywhere_before(kInProcess), anywhere_before(kPinned),
+                anywhere_before(kInCache), anywhere_before(kByGroup), anywhere_before(kByJob));
   static const std::string kFails = formatted(
       "(?: .* {} .* | [^A-Za-z]* [A-Z]? | (?! (?i: note | tip | hint | info | todo | q | a ) : ) [\\w./+-]{{1,24}} : [A-Za-z]? ) $",
       kFailure);
@@ -362,35 +469,35 @@ std::vector<MessageRow> general_messages() {
   static const std::string kProcessBehind = anywhere_behind(kInProcess);
   static const std::string kPinnedBehind = anywhere_behind(kPinned);
   static const std::string kCacheBehind = anywhere_behind(kInCache);
+  static const std::string kGroupBehind = anywhere_behind(kByGroup);
   static const std::vector<Spelled> kSpelled = every_spelling();  // rows refer to them
   static const std::vector<std::string> kAlone = every_line_of_its_own(kSpelled);
   static const std::vector<std::string> kRest = every_rest(kSpelled, kNothingElse, "");
   static const std::vector<std::string> kRestFails = every_rest(kSpelled, kNothingElse, kFailsBehind);
   static const std::vector<std::string> kRestOfMemory =
       every_rest(kSpelled, kNothingElse + kMemoryBehind, "");
-  static const std::string kNothingBefore = formatted("{}{}", kPlaces, kBareHead);
-  static std::deque<std::string> needed;  // rows refer to these too
+  static std::set<std::string> needed;  // rows refer to these too
   std::vector<MessageRow> rows;
   for (size_t i = 0; i < kSpelled.size(); ++i) {
     const General& general = *kSpelled[i].general;
-    const auto row = [&](const std::string& first, std::string_view more, std::string_view last = {}) {
-      needed.push_back(formatted("{}{}{}{}", kPlaces, general.before, more, last));
+    const auto row = [&](const std::string& first, std::string_view more) {
+      const auto needs = needed.insert(formatted("{}{}{}", kPlaces, general.before, more)).first;
       rows.push_back(MessageRow{"any.out_of_memory",
                                 Sign::maybe_device,
                                 kSpelled[i].anchor,
                                 {first, kDeviceBehind, kHostBehind, kProcessBehind, kPinnedBehind,
-                                 kCacheBehind, general.says_limit ? kByLimit : kTried,
-                                 general.of_host          ? kOfHost
-                                 : general.behind.empty() ? std::string_view()
-                                                          : kAnyLimit},
+                                 kCacheBehind, kGroupBehind, general.says == Says::limit ? kByLimit : kTried,
+                                 general.says == Says::host ? kOfHost
+                                 : general.behind.empty()   ? std::string_view()
+                                                            : kAnyLimit},
                                 "an error speaks of memory",
-                                needed.back(),
+                                *needs,
                                 true});
     };
-    if (!general.says_memory) {
+    if (general.says == Says::failure) {
       row(kRestOfMemory[i], "");
       if (!general.before.empty()) row(kRest[i], kMemoryBefore);
-    } else if (general.says_failure) {
+    } else if (general.says == Says::both) {
       row(kRest[i], "");
     } else {
       row(kAlone[i], kBareHead);
@@ -398,6 +505,7 @@ std::vector<MessageRow> general_messages() {
       row(kRestFails[i], "");
     }
   }
+  add_words(rows);
   add_kills(rows);
   add_elsewhere(rows);
   return rows;

@@ -278,7 +278,7 @@ std::vector<MessageRow> engine_messages() {
        {R"(^ Not enough memory to handle {cache_tokens:count} (?: prefill | total ) tokens)"},
        "the server's share has no room for so many tokens"},
       {"sglang.prefill",
-       Sign::maybe_device,
+       Sign::cache_too_small,
        "Prefill out of memory",
        {R"(^ Prefill out of memory)"},
        "the server's cache had no room for a request"},

@@ -58,8 +58,9 @@ constexpr std::string_view kMemoryLimit =
 constexpr std::string_view kThanAllowed =
     R"(.{0,12}? (?: (?<by_limit> (?i: request | allow | permit | reserv | grant | limit ) ) | (?i: available | there | present ) ))";
 // "does not fit in 24 GB of VRAM", "too large for one GPU".
-const std::string kInMemory = formatted(
-    "{} .{{0,30}}? (?: {} | (?<on_device> (?i: gpu | thedevice | accelerator ) ) )", kOtherMemory, kMemory);
+const std::string kInMemory =
+    formatted("{} [^:;]{{0,30}}? (?: {} | (?<on_device> (?i: gpu | thedevice | accelerator ) ) )",
+              kOtherMemory, kMemory);
 // Pages and blocks of a server's cache, not of a file.
 constexpr std::string_view kOfCache = R"((?= .{0,80}? (?i: token | cache | kv ) ))";
 constexpr std::string_view kCacheBefore = R"((?= .* (?i: kv_?cache ) .{0,12} $ ))";
@@ -104,7 +105,8 @@ const General kGeneral[] = {
     {"ut of memory"},
     {"ut-of-memory"},
     {"ut of the memory"},
-    {"an out of", Says::both, kOfMemoryNext, R"((?! .* _bfc ))"},
+    {"an out of", Says::both, kOfMemoryNext,
+     R"((?! .* (?: _bfc | (?i: why | when | where | whether | until | incase ) ) ))" + std::string(kGuess)},
     {"un out of", Says::both, kOfMemoryNext, R"((?= .* (?i: has | have | had ) r $ ))"},
     {"ot enough space to alloc", Says::failure},
     {"o free pages", Says::memory, std::string(kOfCache)},
@@ -112,7 +114,7 @@ const General kGeneral[] = {
     {"locks exhausted", Says::both, {}, R"((?= .* (?i: gpu | kv_? | cache ) .{0,6} $ ))"},
     {"s full", Says::memory, {}, R"((?= .* (?i: gpu | hbm | kv_?cache | kv_?pool ) [0-9: ]{0,4} i $ ))"},
     {"emory error in alloc"},
-    {"emory exceed", Says::memory, R"((?! s? 10% ))"},
+    {"emory exceed", Says::memory, R"((?! s? 10% ) (?: ed | s )?)"},
     {"o memory left"},
     {"o memory available"},
     {"ad allocation", Says::host},
@@ -169,6 +171,7 @@ const General kGeneral[] = {
     {"need", Says::both, kMemorySoon + kNeeds},
     {"equired", Says::both, kFreeBehind, kNeededBefore},
     {"needed", Says::both, kFreeBehind, kNeededBefore},
+    {"xceeded", Says::both, std::string(kMemoryLimit), std::string(kGuess)},
     {"xceeded memory limit", Says::limit},
     {"xceeds memory limit", Says::limit},
     {"xceeded the memory limit", Says::limit},
@@ -203,7 +206,7 @@ std::vector<General> every_general() {
 // Text has no blanks, so words are known by their case: INPUT has no NPU in it, nor OUTPUT a TPU.
 const std::string kOnDevice =
     R"((?<on_device> CUDA (?! _Host ) | [Cc]uda | (?<![A-Z]) (?: HIP | NPU | XPU | MLU | HPU | TPU | MPS ) (?![A-Z]) | hip[A-Z_])"
-    R"(| (?<! [A-Za-z] ) [VvH] $ | (?: (?<! [A-Za-z] ) | on ) (?: hip | npu | xpu | mlu | hpu | tpu | mps ) (?! [a-z] ) | cu(?: Mem | Ctx | Graph | BLAS | DNN ) | device_context | Tensor ?RT | R[Oo][Cc]m | aclrt | rtMalloc | CANN)"
+    R"(| (?<! [A-Za-z] ) [VvH] $ | (?: (?<! [A-Za-z] ) | on ) (?: hip | npu | xpu | mlu | hpu | tpu | mps ) (?! [a-z] ) | cu(?: Mem | Ctx | Graph | BLAS | DNN ) | device_context | DEVICE | Tensor ?RT | R[Oo][Cc]m | aclrt | rtMalloc | CANN)"
     R"(| (?i: gpu | vram | hbm | metal | vulkan | sycl | opencl | musa | device_? m (?: em | $ ) | ondevice | thedevice | vertex | texture | framebuffer | opengl | d3d12 | dxgi | wgpu | directml ) ))";
 // The host by name, and what mostly means it.
 const std::string kOnHost =
@@ -214,12 +217,12 @@ const std::string kInProcess =
 const std::string kInCache =
     R"((?<in_cache> (?i: kv_?cache | kv_?pool | kv_?block | cacheblock | blockpool | freepages | freeblocks | token_to_kv | req_to_token ) ))";
 const std::string kPinned =
-    R"((?<on_pinned> (?i: pinned | page-?locked | pin_memory | hostalloc | hostregister | malloc_?host | host_?malloc ) ))";
+    R"((?<on_pinned> (?i: pinned | page-?locked | pin_memory | h? ost_?alloc | hostregister | alloc_?host | host_?malloc ) ))";
 
 // Lines that speak of memory where nothing failed: warnings, another way that was taken, storage of threads; and the
 // states of libraries, which have rows of their own.
 const std::string kNoFailure =
-    R"((?: cudaError (?! MemoryAllocation ) [A-Z] | (?i: warn | retrying | retried | willretry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | falling?back | host_malloc | mlock | skipp | busyorunavailable | statictls | notafailure | fortheinterpreter | nativethread | continuing | atsome(?:point|$) | will(?:be)?use | using .* instead | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ )))";
+    R"((?: cudaError (?! MemoryAllocation ) [A-Z] | (?i: warn | (?<! not ) retrying | retried | willretry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | fall(?: ing | s )? back | switchingto | host_malloc | mlock | skipp | busyorunavailable | statictls | notafailure | fortheinterpreter | nativethread | continuing | atsome(?:point|$) | will(?:be)?use | using .* instead | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ )))";
 const std::string kFailure =
     R"((?: (?i: error | fail | refus | reject | denied | throw | fatal | exception | abort | terminat | panic | what\(\) | critical | exhaust | unable | cannot | couldnot | crash | kill | uncaught | invalid | notable | unsuccess | died | exited | givingup | (?<![a-z]) err (?![a-z]) ) | \[E\] | ❌ | ✗ ))";
 // The rest of the line says that something failed: by a word, or by two sizes of which one is too small.
@@ -275,12 +278,12 @@ int64_t length_of(const Spelled& one) {
 // A line that says that and nothing else, or at which step: prose has more words behind. The end of a wrapped line of
 // prose begins with a small letter.
 constexpr std::string_view kBareHead =
-    R"((?: [^A-Za-z]* (?: \[ OOM \] )? (?: [\w./+-]{1,24} : ){0,2} (?: (?i: nvidia | amd | intel | paged )? (?i: cuda | gpu | hip | rocm | xpu | mps | npu | device | host | kv_?cache ) [A-Za-z]? | [A-Z] ) | ^ [\w./+-]{1,24} : [A-Za-z] ) $)";
+    R"((?: [^A-Za-z]* (?: \[ OOM \] )? (?: [\w./+-]{1,24} : ){0,2} (?: (?i: nvidia | amd | intel | paged )? (?i: cuda | gpu | hip | rocm | xpu | mps | npu | device | host | kv_?cache ) [A-Za-z]? | [A-Z] ) | ^ (?: \w+ \. ){1,6} [A-Z] | ^ [\w./+-]{1,24} : [A-Za-z] ) $)";
 std::vector<std::string> every_line_of_its_own(const std::vector<Spelled>& spelled) {
   std::vector<std::string> all;
   for (const Spelled& one : spelled) {
     all.push_back(formatted(
-        "^ (?! .* {} ) .{{{}}} {} (?: [!.]* $ | [!.:;,] | \\(? (?i: at | in | on | during ) (?i: step | epoch | layer | batch | iter | device | gpu | cuda ) )",
+        "^ (?! .* {} ) .{{{}}} {} (?: [!.]* $ | [!.:;,(-] | (?: Error | Exception ) (?= : | $ ) | \\(? (?i: at | in | on | during ) (?i: step | epoch | layer | batch | iter | device | gpu | cuda ) )",
         kNoFailure, length_of(one), one.general->behind));
   }
   return all;
@@ -369,10 +372,10 @@ void add_elsewhere(std::vector<MessageRow>& rows) {
 void add_words(std::vector<MessageRow>& rows) {
   static const std::string kBefore = formatted(
       "^ {} (?! .* {} ) {} (?: .* {} .* | .* (?i: due ?to | because ?of | with | got | hit | threw | raised | encountered ) .{{0,12}} "
-      "| [^A-Za-z]* (?: [\\w./+-]{{1,24}} (?: [0-9] )? : ){{0,2}} (?i: cuda | gpu | hip | npu | xpu | mps | vram | hbm )? ) (?<! [A-Z_] [A-Z_] [A-Z_] [A-Z_] [A-Z_] ) $",
+      "| [^A-Za-z]* (?: [\\w./+-]{{1,24}} (?: [0-9] )? : ){{0,2}} (?i: cuda | gpu | hip | npu | xpu | mps | vram | hbm )? ) (?: CUDA | GPU | HIP | NPU | XPU | MPS | VRAM | HBM | (?<! [A-Z_] ) ) $",
       kGuess, kNoFailure, anywhere_before(kOnDevice), kFailure);
   static const std::string kBehind = formatted(
-      "^ OOM (?! [A-Z_)-] | \\s? (?i: score | adj | safe | kill | protect | guard | handl | prevent | risk | count | retr | s? \\s? [:=] \\s? 0 ) ) (?! .* {} )",
+      "^ OOM (?! [A-Z_)-] | \\s? (?i: score | adj | safe | kill | protect | guard | handl | prevent | risk | s (?! [a-z] ) | count | retr | s? \\s? [:=] \\s? (?: [0-9]+ (?: [,;)] | $ ) | \\{{ ) ) ) (?! .* {} )",
       kNoFailure);
   static const std::string kDevice = anywhere_behind(kOnDevice);
   rows.push_back({"any.out_of_memory",
@@ -426,7 +429,7 @@ constexpr std::string_view kOfKiller =
 
 void add_kills(std::vector<MessageRow>& rows) {
   static const std::string kBefore = formatted(
-      "^ {} (?! .* (?: (?i: warn | debug ) | (?<! [\\w.-] ) 0 [A-Za-z() /]{{0,30}} $ | (?: is | are ) O? $ ) ) {}{}{}{}",
+      "^ {} (?! .* (?: (?i: debug ) | (?<! [\\w.-] ) 0 [A-Za-z() /]{{0,30}} $ | (?: is | are ) O? $ ) ) {}{}{}{}",
       kGuess, anywhere_before(kByGroup), anywhere_before(kByDaemon), anywhere_before(kByJob),
       anywhere_before(kBySetLimit));
   static const std::string kFor = formatted("^ {} {}", kGuess, kForMemory);
@@ -454,10 +457,11 @@ void add_kills(std::vector<MessageRow>& rows) {
 }  // namespace
 
 std::vector<MessageRow> general_messages() {
-  static const std::string kPlaces =
-      formatted("^ (?! .* {} ) {}{}{}{}{}{}{}", kNoFailure, anywhere_before(kOnDevice),
-                anywhere_before(kOnHost), anywhere_before(kInProcess), anywhere_before(kPinned),
-                anywhere_before(kInCache), anywhere_before(kByGroup), anywhere_before(kByJob));
+  static const std::string kPlaces = formatted(
+      "^ (?! .* (?: {} | (?<! [a-z] ) [Ii]f (?: it | the | you | this | there ) .{{0,24}} $ ) ) {}{}{}{}{}{}{}",
+      kNoFailure, anywhere_before(kOnDevice), anywhere_before(kOnHost), anywhere_before(kInProcess),
+      anywhere_before(kPinned), anywhere_before(kInCache), anywhere_before(kByGroup),
+      anywhere_before(kByJob));
   static const std::string kFails = formatted(
       "(?: .* {} .* | [^A-Za-z]* [A-Z]? | (?! (?i: note | tip | hint | info | todo | q | a ) : ) [\\w./+-]{{1,24}} : [A-Za-z]? ) $",
       kFailure);

@@ -119,11 +119,13 @@ const Message* first_with(const Evidence& evidence, Sign sign) {
   return nullptr;
 }
 
-// "needs 12 GiB, 80 GiB are free".
+// "needs 12 GiB, 80 GiB are free"; and what needs 2 of them, of which 1 is free, needs no bytes.
 bool says_that_it_fits(const Message& message) {
   const Bytes* needed = message.size("needed");
   const Bytes* free = message.size("free");
-  return is_general(message) && needed != nullptr && free != nullptr && free->value >= needed->value;
+  constexpr int64_t kCounted = 1000;
+  return is_general(message) && needed != nullptr && free != nullptr &&
+         (free->value >= needed->value || needed->value < kCounted);
 }
 
 // A message that may be one of memory: one that says where before one of a library, and before a vague one.

@@ -66,12 +66,12 @@ constexpr std::string_view kOfCache = R"((?= .{0,80}? (?i: token | cache | kv ) 
 constexpr std::string_view kCacheBefore = R"((?= .* (?i: kv_?cache ) .{0,12} $ ))";
 constexpr std::string_view kFailed =
     R"(.{0,40}? (?i: fail | error | exceed | unsuccessful | refus | denied | not possible ))";
-// "but only 11.0 GiB are free".
+// "but only 11.0 GiB are free", and not 1 GPU.
 constexpr std::string_view kIsFree =
-    R"(.{0,24}? [0-9] .{0,30}? (?i: available | free | left | remain | present | installed ))";
+    R"(.{0,24}? [0-9] (?: [0-9]{5} | [0-9.]* (?i: [KMGT] i? b | bytes ) | (?= .* memory ) ) .{0,30}? (?i: available | free | left | remain | present | installed ))";
 constexpr std::string_view kNoDisk = R"((?! .* (?i: disk | storage | spaceon ) ))";
 constexpr std::string_view kNamesMemory =
-    R"((?: (?i: memory | vram | gpu | hbm | cuda | kv_?cache | onxpu | onnpu ) | RAM ))";
+    R"((?: (?i: memory | vram | (?<! [0-9] ) gpu (?! s ) | hbm | cuda | kv_?cache | onxpu | onnpu ) | RAM ))";
 const std::string kSpeaksOfMemory = formatted("{} (?= .* {} )", kNoDisk, kNamesMemory);
 const std::string kMemorySoon = formatted("{} (?= .{{0,80}}? {} )", kNoDisk, kNamesMemory);
 // "needs 20 GB of VRAM, and 16 GB are free"; "20 GB required, 16 GB available". diagnose.cc compares the two.
@@ -109,8 +109,8 @@ const General kGeneral[] = {
      R"((?! .* (?: _bfc | (?i: why | when | where | whether | until | incase ) ) ))" + std::string(kGuess)},
     {"un out of", Says::both, kOfMemoryNext, R"((?= .* (?i: has | have | had ) r $ ))"},
     {"ot enough space to alloc", Says::failure},
-    {"o free pages", Says::memory, std::string(kOfCache)},
-    {"o free blocks", Says::memory, std::string(kOfCache)},
+    {"o free pages", Says::memory, std::string(kOfCache), "(?= .* (?i: n ) $ )"},
+    {"o free blocks", Says::memory, std::string(kOfCache), "(?= .* (?i: n ) $ )"},
     {"locks exhausted", Says::both, {}, R"((?= .* (?i: gpu | kv_? | cache ) .{0,6} $ ))"},
     {"s full", Says::memory, {}, R"((?= .* (?i: gpu | hbm | kv_?cache | kv_?pool ) [0-9: ]{0,4} i $ ))"},
     {"emory error in alloc"},
@@ -151,7 +151,7 @@ const General kGeneral[] = {
     {"rror in alloc", Says::failure},
     {"rror while allocating", Says::failure},
     {"be allocated", Says::failure, {}, std::string(kNot)},
-    {"OM detected", Says::both},
+    {"OM detected", Says::both, {}, "(?! .* (?i: no | not | any | without ) O $ )"},
     {"etected OOM", Says::both},
     {"OM when alloc"},
     {"OM when trying to alloc"},
@@ -180,8 +180,10 @@ const General kGeneral[] = {
 
 std::vector<General> every_general() {
   std::vector<General> all(std::begin(kGeneral), std::end(kGeneral));
+  // "no free memory", and not what failed to free it.
   for (const std::string_view words : kLacks)
-    all.push_back({std::string(words), Says::memory, kOfMemoryNext});
+    all.push_back({std::string(words), Says::memory, kOfMemoryNext,
+                   words.starts_with("o ") ? "(?= .* (?i: n ) $ )" : ""});
   // "3 out of 10" stands in many logs: the letter that a name begins with is looked for too.
   for (const char first : std::string_view("acdfghnprstuvx"))
     all.push_back({formatted("ut of {}", first), Says::memory, kOfMemoryNext, {}, 4});
@@ -222,9 +224,9 @@ const std::string kPinned =
 // Lines that speak of memory where nothing failed: warnings, another way that was taken, storage of threads; and the
 // states of libraries, which have rows of their own.
 const std::string kNoFailure =
-    R"((?: cudaError (?! MemoryAllocation ) [A-Z] | (?i: warn | (?<! not ) retrying | retried | willretry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | fall(?: ing | s )? back | switchingto | host_malloc | mlock | skipp | busyorunavailable | statictls | notafailure | fortheinterpreter | nativethread | continuing | atsome(?:point|$) | will(?:be)?use | using .* instead | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ )))";
+    R"((?: cudaError (?! MemoryAllocation ) [A-Z] | (?i: warn | (?<! not ) retrying | retried | willretry | (?<![a-z_=]) (?: info | debug ) (?![a-z]) | fall(?: ing | s )? back | switchingto | host_malloc | mlock | skip (?: p | : ) | busyorunavailable | statictls | notafailure | fortheinterpreter | nativethread | continuing | atsome(?:point|$) | will(?:be)?use | using .* instead | ,using [a-z]+ mode | [,;-] using ?(?:the)? cpu | handler | protection | cu(?: blas | dnn | fft | solver | sparse | rand )_ (?: status_ )? $ )))";
 const std::string kFailure =
-    R"((?: (?i: error | fail | refus | reject | denied | throw | fatal | exception | abort | terminat | panic | what\(\) | critical | exhaust | unable | cannot | couldnot | crash | kill | uncaught | invalid | notable | unsuccess | died | exited | givingup | (?<![a-z]) err (?![a-z]) ) | \[E\] | ❌ | ✗ ))";
+    R"((?: (?i: error | fail | refus | reject | denied | throw | fatal | exception | abort | terminat | panic | what\(\) | critical | exhaust | unable | cannot | couldnot | crash | kill | uncaught | invalid | notable | unsuccess | died | exited | givingup | unsupported | non-ok | status:internal | (?<![a-z]) err (?![a-z]) ) | \[E\] | ❌ | ✗ ))";
 // The rest of the line says that something failed: by a word, or by two sizes of which one is too small.
 constexpr std::string_view kFailsBehind =
     R"(.{0,120}? (?: (?i: aborting | exiting | terminating | stopping | killing | givingup | quitting | shuttingdown ) | [0-9] \s? [KMGT]?i?B .{0,60}? [0-9] \s? [KMGT]?i?B ))";
@@ -371,11 +373,11 @@ void add_elsewhere(std::vector<MessageRow>& rows) {
 // OOM as a word by itself, behind a failure or a device: "RuntimeError: OOM on rank 3", "ended because of OOM".
 void add_words(std::vector<MessageRow>& rows) {
   static const std::string kBefore = formatted(
-      "^ {} (?! .* {} ) {} (?: .* {} .* | .* (?i: due ?to | because ?of | with | got | hit | threw | raised | encountered ) .{{0,12}} "
+      "^ {} (?! .* {} ) (?! .* (?i: no | not | any | without ) $ ) {} (?: .* {} .* | .* (?i: due ?to | because ?of | with | got | hit | threw | raised | encountered ) .{{0,12}} "
       "| [^A-Za-z]* (?: [\\w./+-]{{1,24}} (?: [0-9] )? : ){{0,2}} (?i: cuda | gpu | hip | npu | xpu | mps | vram | hbm )? ) (?: CUDA | GPU | HIP | NPU | XPU | MPS | VRAM | HBM | (?<! [A-Z_] ) ) $",
       kGuess, kNoFailure, anywhere_before(kOnDevice), kFailure);
   static const std::string kBehind = formatted(
-      "^ OOM (?! [A-Z_)-] | \\s? (?i: score | adj | safe | kill | protect | guard | handl | prevent | risk | s (?! [a-z] ) | count | retr | s? \\s? [:=] \\s? (?: [0-9]+ (?: [,;)] | $ ) | \\{{ ) ) ) (?! .* {} )",
+      "^ OOM (?! [A-Z_)-] | \\s? (?i: score | adj | safe | kill | protect | guard | handl | prevent | risk | check | test | s (?! [a-z] ) | count | retr | s? \\s? [:=] \\s? (?: [0-9]+ (?: [,;)] | $ ) | \\{{ ) ) ) (?! .* {} )",
       kNoFailure);
   static const std::string kDevice = anywhere_behind(kOnDevice);
   rows.push_back({"any.out_of_memory",

@@ -1,4 +1,4 @@
-"""plimsoll doctor over a corpus of logs (doctor/logs, expectations in doctor/expected.json), as they are and as logs
+"""plimsoll doctor over lines (doctor/wordings.tsv) and a corpus of logs (doctor/logs, expectations in doctor/expected.json), as they are and as logs
 get cut, wrapped, prefixed and mixed on their way to a reader."""
 import importlib.util
 import json
@@ -200,6 +200,17 @@ class Corpus(unittest.TestCase):
                             self.assertTrue(same(full[key], value) if key != "processes" else True, key)
 
 
+class Wordings(unittest.TestCase):
+    """Lines of no program in particular, each by itself: whether memory ran out, the cause, and the line."""
+
+    def test_each_is_read_by_its_words(self):
+        for row in (CORPUS / "wordings.tsv").read_text().splitlines():
+            verdict, cause, line = row.split("\t")
+            found = diagnose(line + "\n")
+            with self.subTest(line):
+                self.assertEqual((found["out_of_memory"], found["cause"]), (verdict, cause), found["evidence"])
+
+
 class Words(unittest.TestCase):
     """What people read, of logs whose figures alone would mislead."""
 
@@ -292,7 +303,7 @@ class Shapes(unittest.TestCase):
         for name, word in (("compiler-killed", "MAX_JOBS"), ("compiler-refused", "MAX_JOBS"), ("spark-result", "maxResultSize"),
                            ("deepspeed-buffer-size", "buffer_size"), ("deepspeed-buffer-count", "buffer_count"), ("wsl-gone", ".wslconfig"),
                            ("postgres-context", "work_mem"), ("elastic-limit", "-Xmx"), ("java-heap", "-Xmx"), ("node-heap", "--max-old-space-size"),
-                           ("mlx-buffer", "in parts"), ("dask-budget", "memory_limit"), ("duckdb-limit", "memory_limit"), ("jax-vmem", "blocks"),
+                           ("mlx-buffer", "in parts"), ("dask-budget", "memory_limit"), ("duckdb-limit", "memory_limit"), ("trap-jax-vmem", "blocks"),
                            ("opencl-object", "max_bin")):
             with self.subTest(name):
                 (step,) = diagnose(log(name))["steps"]

@@ -28,12 +28,25 @@ bool is_generic(const Message& message) { return specifics(message) < 2; }
 bool is_of_child(const Message& message) { return message.row->name.starts_with("child."); }
 // Words of an unknown program: they say that memory ran out, and at times where.
 bool is_general(const Message& message) { return message.row->name == "any.out_of_memory"; }
+// The one who ended a process for want of memory.
+Cause cause_of_end(const Message& message) {
+  if (!message.word("by_group").empty()) return Cause::host_cgroup;
+  if (!message.word("by_job").empty()) return Cause::host_scheduler;
+  if (!message.word("by_daemon").empty()) return Cause::host_daemon;
+  return message.word("by_limit").empty() ? Cause::host_machine : Cause::software_cap;
+}
 // The cause that these words name; none: they say of which memory nothing.
 Cause cause_by_words(const Message& message) {
-  if (!message.word("by_limit").empty()) return Cause::software_cap;
+  if (!message.word("ended_for").empty()) return cause_of_end(message);
+  if (!message.word("in_shm").empty()) return Cause::shared_memory;
+  if (!message.word("by_limit").empty())
+    return !message.word("by_group").empty() ? Cause::host_cgroup
+           : !message.word("by_job").empty() ? Cause::host_scheduler
+                                             : Cause::software_cap;
   if (!message.word("on_pinned").empty()) return Cause::pinned_host;
   if (!message.word("on_host").empty()) return Cause::host_refused;
   if (!message.word("on_device").empty()) return Cause::device_unspecified;
+  if (!message.word("in_cache").empty()) return Cause::cache_too_small;
   return message.word("in_process").empty() ? Cause::none : Cause::host_refused;
 }
 // An error that speaks of memory, of which nothing else is known.
@@ -106,6 +119,15 @@ const Message* first_with(const Evidence& evidence, Sign sign) {
   return nullptr;
 }
 
+// "needs 12 GiB, 80 GiB are free"; and what needs 2 of them, of which 1 is free, needs no bytes.
+bool says_that_it_fits(const Message& message) {
+  const Bytes* needed = message.size("needed");
+  const Bytes* free = message.size("free");
+  constexpr int64_t kCounted = 1000;
+  return is_general(message) && needed != nullptr && free != nullptr &&
+         (free->value >= needed->value || needed->value < kCounted);
+}
+
 // A message that may be one of memory: one that says where before one of a library, and before a vague one.
 const Message* first_unclear(const Evidence& evidence) {
   const auto rank = [](const Message& message) {
@@ -113,7 +135,8 @@ const Message* first_unclear(const Evidence& evidence) {
   };
   const Message* best = nullptr;
   for (const Message& message : evidence.messages)
-    if (message.row->sign == Sign::maybe_device && (best == nullptr || rank(message) < rank(*best)))
+    if (message.row->sign == Sign::maybe_device && !says_that_it_fits(message) &&
+        (best == nullptr || rank(message) < rank(*best)))
       best = &message;
   return best;
 }
@@ -153,8 +176,7 @@ std::string_view device_of_family(std::string_view name) {
   struct Family {
     std::string_view begins, device;
   };
-  constexpr std::array<Family, 8> kFamilies = {{{"xla.hbm", "accelerator"},
-                                                {"xla.vmem", "accelerator"},
+  constexpr std::array<Family, 7> kFamilies = {{{"xla.hbm", "accelerator"},
                                                 {"xla.tpu", "accelerator"},
                                                 {"neuron.", "accelerator"},
                                                 {"poplar.", "accelerator"},
@@ -219,6 +241,13 @@ bool is_on_host(const Message& message) {
          message.word("allocator") == "mklcpu";
 }
 
+// The driver's code is the same for pinned memory; the program's own words on that line say which it was.
+bool line_speaks_of_pinned(const Evidence& evidence, int64_t line) {
+  return std::ranges::any_of(evidence.messages, [&](const Message& other) {
+    return is_general(other) && other.line == line && !other.word("on_pinned").empty();
+  });
+}
+
 // Before 4.19 the kernel scored one process and killed a child of it, on the next line.
 void take_real_victim(const Evidence& evidence, Message& message) {
   if (message.word("sacrifices").empty()) return;
@@ -272,7 +301,8 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
   diagnosis.certainty = meaning.certainty;
   diagnosis.headline = meaning.headline;
   const bool pinned =
-      message.row->sign == Sign::device_refused && message.during.find("pinned") != std::string_view::npos;
+      message.row->sign == Sign::device_refused && (message.during.find("pinned") != std::string_view::npos ||
+                                                    line_speaks_of_pinned(evidence, message.line));
   if (pinned || message.word("allocator").ends_with("host_bfc")) {
     diagnosis.cause = Cause::pinned_host;
     diagnosis.headline = "out of pinned memory of the host";
@@ -293,7 +323,7 @@ void diagnose_memory(const Message& message, const Evidence& evidence, Diagnosis
       diagnosis.cause = Cause::other_processes;
       diagnosis.certainty = Certainty::likely;
       diagnosis.reason = message.row->words;
-    } else if (is_one_of(message.row->name, {"xla.hbm", "xla.vmem"})) {
+    } else if (message.row->name == "xla.hbm") {
       diagnosis.certainty = Certainty::certain;
       diagnosis.reason = message.row->words;
       if (const Bytes* missing = message.size("short")) diagnosis.missing = missing->value;
@@ -348,6 +378,14 @@ void diagnose_by_words(const Message& message, const Evidence& evidence, Diagnos
   } else if (diagnosis.cause == Cause::software_cap) {
     diagnosis.headline = "out of memory at a limit set by software";
     diagnosis.reason = "an error speaks of a limit on memory, which a program keeps by itself";
+  } else if (!message.word("ended_for").empty() || diagnosis.cause == Cause::shared_memory ||
+             diagnosis.cause == Cause::host_cgroup || diagnosis.cause == Cause::host_scheduler) {
+    const auto meant = std::ranges::find(kMeanings, diagnosis.cause, &Meaning::cause);
+    diagnosis.headline = meant->headline;
+    diagnosis.reason = message.row->words;
+  } else if (diagnosis.cause == Cause::cache_too_small) {
+    diagnosis.headline = meaning_of(Sign::cache_too_small)->headline;
+    diagnosis.reason = "an error speaks of a server's cache, which is full";
   } else if (diagnosis.cause == Cause::pinned_host) {
     diagnosis.headline = "out of pinned memory of the host";
     diagnosis.reason = "an error speaks of pinned memory of the host" + requested;

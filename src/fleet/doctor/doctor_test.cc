@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/error.h"
 #include "base/units.h"
 #include "fleet/doctor/expression.h"
+#include "fleet/doctor/messages.h"
 #include "fleet/doctor/pickle.h"
 #include "fleet/doctor/snapshot.h"
 
@@ -41,6 +44,16 @@ TEST(Expression, gives_up_instead_of_taking_long) {
   const Expression expression("(?: a+ )+ $ b");
   Expression::Groups groups;
   EXPECT_FALSE(expression.match(std::string(3000, 'a'), groups));
+}
+
+// A row's are made where its anchor is met, so a fault in one would show in few logs.
+TEST(Messages, all_their_expressions_compile) {
+  std::set<std::string_view> all;
+  for (const MessageRow& row : all_messages()) {
+    all.insert(row.needs);
+    all.insert(row.fields.begin(), row.fields.end());
+  }
+  for (const std::string_view text : all) EXPECT_NO_THROW(Expression{text}) << text;
 }
 
 TEST(PrintedBytes, stand_for_all_that_rounds_to_them) {

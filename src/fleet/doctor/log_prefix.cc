@@ -123,9 +123,10 @@ Found host(std::string_view text) {
   return {};
 }
 
-// The mark of a quoted log; "> 8388608" compares.
+// The mark of a quoted log, "> 2026-07-01 10:00:00 W"; "> 8388608" compares.
 Found quote(std::string_view text) {
-  const bool quotes = text.size() > 2 && text[1] == ' ' && !is_digit(text[2]);
+  const bool quotes =
+      text.size() > 2 && text[1] == ' ' && (!is_digit(text[2]) || date(text.substr(2)).length > 0);
   return {quotes ? size_t{2} : size_t{0}, false};
 }
 

@@ -1,7 +1,7 @@
 #include "fleet/doctor/log_scanner.h"
 
 #include <algorithm>
-#include <map>
+#include <mutex>
 #include <optional>
 
 namespace plimsoll::doctor {
@@ -50,7 +50,7 @@ void squeeze(std::string_view text, std::string& out, bool& gap, Each each) {
 // Lines of programs and their documentation speak of messages without being one.
 bool is_quoted(const std::string& head) {
   static const Expression kCode(
-      R"(^ (?! .* \) [\w.]* (?: Error | Exception ) : [^"']* $ ) (?: \# (?! [0-9] | [\w.]* Error: ) | // | /\* | \* (?! \*\* ) | <!-- | ;; | """ | ''' | ` | > | -- ))"
+      R"(^ (?! .* \) [\w.]* (?: Error | Exception ) : [^"']* $ ) (?: \# (?! [0-9] | [\w.]* Error: ) | // | /\* | \* (?! \*\* | [0-9] ) | <!-- | ;; | """ | ''' | ` | > | -- ))"
       R"( | ^ (?! .* \) [\w.]* (?: Error | Exception ) : [^"']* $ ) (?: [\w.]* print | raise | [\w.]* log (?:ger)? \. \w+ | if | elif | except | return | assert | [\w.]* warn \w* | assertIn | self\.assert \w* | grep | echo ) (?: [\w.]+ )? \s* [\("'])"
       R"( | ^ (?: if | elif | except | assert | grep ) .* ["'])"
       R"( | (?i: ifyou | whenyou | youmay | youmight | youwill | youcan | youget | e\.g\. | forexample | suchas | example: | seean | errorslike | errorlike | maysee | faq | toavoid | avoid | prevent | insteadof | howto | tip: | hint: | question: | questionsabout | mightraise | mayraise ) )"
@@ -128,29 +128,28 @@ struct LogScanner::Kept {
   Expression::Groups groups;
 };
 
+// The expressions of a row, made where its anchor is met first: most logs meet few of a thousand rows.
 struct LogScanner::Compiled {
+  std::once_flag once;
   std::optional<Expression> needs, first;
+  void make(const MessageRow& row) {
+    std::call_once(once, [&] {
+      if (!row.needs.empty()) needs.emplace(row.needs);
+      if (!row.fields.empty() && !row.fields.front().empty()) first.emplace(row.fields.front());
+    });
+  }
 };
 
 LogScanner::LogScanner() : rows_(all_messages()), lines_([this](const LogPiece& piece) { take(piece); }) {
   struct Shared {
     std::shared_ptr<const Literals> literals;
-    std::shared_ptr<std::vector<Compiled>> compiled = std::make_shared<std::vector<Compiled>>();
+    std::shared_ptr<std::vector<Compiled>> compiled;
   };
   static const Shared kShared = [] {
-    Shared shared;
     std::vector<std::string> anchors;
-    std::map<std::string_view, Expression> made;  // many rows have the same one
-    const auto expression = [&](std::string_view text) { return made.try_emplace(text, text).first->second; };
-    for (const MessageRow& row : all_messages()) {
-      anchors.push_back(squeezed(row.anchor));
-      Compiled compiled;
-      if (!row.needs.empty()) compiled.needs = expression(row.needs);
-      if (!row.fields.empty() && !row.fields.front().empty()) compiled.first = expression(row.fields.front());
-      shared.compiled->push_back(std::move(compiled));
-    }
-    shared.literals = std::make_shared<Literals>(anchors);
-    return shared;
+    for (const MessageRow& row : all_messages()) anchors.push_back(squeezed(row.anchor));
+    return Shared{std::make_shared<Literals>(anchors),
+                  std::make_shared<std::vector<Compiled>>(anchors.size())};
   }();
   literals_ = kShared.literals;
   compiled_ = kShared.compiled;
@@ -233,7 +232,9 @@ void LogScanner::hit(Stream& stream, uint16_t index, const LogPiece& piece, std:
     kept.head = head;
     kept.before = before;
     kept.groups.clear();
-    const std::optional<Expression>& needs = (*compiled_)[index].needs;
+    Compiled& compiled = (*compiled_)[index];
+    compiled.make(row);
+    const std::optional<Expression>& needs = compiled.needs;
     kept.passes =
         (!needs || needs->match(head, kept.groups) || (!row.one_line && needs->match(before, kept.groups))) &&
         !is_quoted(kept.head) && !is_spoken_of(kept.before);

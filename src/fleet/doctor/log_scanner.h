@@ -79,7 +79,7 @@ class LogScanner {
 
   const std::vector<MessageRow>& rows_;
   std::shared_ptr<const Literals> literals_;
-  std::shared_ptr<const std::vector<Compiled>> compiled_;
+  std::shared_ptr<std::vector<Compiled>> compiled_;
   std::unordered_map<std::string, std::shared_ptr<Stream>> streams_;
   Stream* current_ = nullptr;
   std::vector<std::shared_ptr<Kept>> kept_;  // by row

@@ -191,7 +191,7 @@ std::vector<MessageRow> device_messages() {
        "Insufficient Memory",
        {R"(^ Insufficient Memory (?: \( {code:word} )? )"},
        "the driver had not enough memory for a command",
-       R"((?: METAL | Metal | driver | Execution | execution | failed | rror ) .* $)"},
+       R"((?: METAL | Metal | MTL | [Cc]ommand | driver ) .* $)"},
       {"hsa.available_free",
        Sign::device_refused,
        "Available Free mem",

@@ -150,6 +150,22 @@ void add_fault_devices(Failures& failures) {
                "CUDA_LAUNCH_BLOCKING=1 names the right place");
 }
 
+// Memory on a chip, which kernels share out among their blocks: another size of them, however full the device is.
+void add_fault_chips(Failures& failures) {
+  constexpr std::string_view kBlocks =
+      "smaller blocks in the kernel (Pallas, attention), or another limit: "
+      "LIBTPU_INIT_ARGS=--xla_tpu_scoped_vmem_limit_kib=KIB";
+  constexpr std::string_view kCore =
+      "a kernel needs more of a core's own memory (vmem) than a core has, however much HBM is free";
+  failures.add("xla.vmem", "Ran out of memory in memory space",
+               R"(^ Ran out of memory in memory space (?: vmem | smem ))", kCore, kBlocks);
+  failures.add("xla.vmem", "exceeded scoped vmem limit", "", kCore, kBlocks);
+  failures.add(
+      "kernel.shared_memory", "uses too much shared data", "",
+      "a kernel needs more shared memory than a multiprocessor has, however much of the device is free",
+      "smaller tiles or fewer stages in the kernel");
+}
+
 void add_fault_limits(Failures& failures) {
   constexpr std::string_view kFewer =
       "raise the limit (ulimit -u; docker run --pids-limit=-1; pids.max of the control group), or start fewer: "
@@ -199,6 +215,7 @@ std::vector<MessageRow> fault_messages() {
   add_fault_crashes(failures);
   add_fault_disks(failures);
   add_fault_devices(failures);
+  add_fault_chips(failures);
   add_fault_limits(failures);
   add_fault_files(failures);
   add_fault_children(failures);

@@ -23,6 +23,11 @@ std::vector<MessageRow> kernel_messages() {
        with_victim(
            R"(^ Memory cgroup out of memory: Kill(?:ed)? process {pid:count} \( (?<process> [^)]* ) \))"),
        "the kernel killed at a control group's limit"},
+      {"cgroup.killed_tasks",
+       Sign::cgroup_kill,
+       "Memory cgroup out of memory: killed",
+       {R"(^ Memory cgroup out of memory: killed {kills:count} tasks?)"},
+       "tasks were killed at a control group's limit"},
       {"kernel.killed", Sign::kernel_kill, "Out of memory",
        with_victim(
            R"(^ Out of memory (?: \( oom_kill_allocating_task \) )? : Kill(?:ed)? process {pid:count} \( (?<process> [^)]* ) \))"),

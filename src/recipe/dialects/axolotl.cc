@@ -275,9 +275,12 @@ DataSet read_text_stream(const Layer& layer, const Node& entry) {
   refuse_unknown(entry,
                  {"path", "name", "split", "text_column", "type", "trust_remote_code", "data_files", "skip"},
                  "pretraining_dataset");
-  if (const std::string type = text_of(entry, "type", "pretrain"); type != "pretrain")
-    refuse(formatted("'pretraining_dataset.type': '{}' does not exist here; pretrain does", excerpt(type)));
-  set.columns["text"] = text_of(entry, "text_column", "text");
+  // utils/data/sft.py hands the type on without a column: completion reads text.
+  const std::string type = text_of(entry, "type", "pretrain");
+  if (type != "pretrain" && type != "completion")
+    refuse(formatted("'pretraining_dataset.type': '{}' does not exist here; pretrain and completion do",
+                     excerpt(type)));
+  set.columns["text"] = type == "completion" ? "text" : text_of(entry, "text_column", "text");
   const std::string path = text_of(entry, "path");
   if (path.empty()) refuse("pretraining_dataset: an entry has no path");
   const Node* files = find_node(entry, "data_files");

@@ -249,10 +249,8 @@ TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
   EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\n"), 24);
   EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\nworld_size: 6\n"), 24);
   EXPECT_EQ(batch("num_processes: 6\nnum_machines: 3\n"), 24);  // accelerate's is of all machines
-  Overrides divided;
-  divided.sets = {"memory.shard=weights"};
   const auto divided_batch = [&](const std::string& text) {
-    return load(kAxolotlRun + "micro_batch_size: 2\n" + text, divided).recipe.batch.effective;
+    return recipe(kAxolotlRun + "micro_batch_size: 2\n" + text).batch.effective;
   };
   EXPECT_EQ(divided_batch("world_size: 8\ntensor_parallel_size: 2\ncontext_parallel_size: 2\n"), 4);
   EXPECT_EQ(recipe("model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\nray_num_workers: 4\n")
@@ -278,18 +276,21 @@ TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
               HasSubstr("1,000,000"));
 }
 
-TEST_F(RealFiles, shards_of_a_mesh_divide_the_weights_and_other_meshes_are_refused) {
+TEST_F(RealFiles, shards_of_a_mesh_divide_the_weights_and_what_shares_a_layer_is_one_process) {
   const std::string axolotl = kAxolotlRun + "micro_batch_size: 2\n";
   const LoadedRecipe sharded = load(axolotl + "dp_shard_size: 4\n");
   EXPECT_EQ(sharded.recipe.batch.effective, 8);
   EXPECT_EQ(sharded.recipe.memory.shard, ShardStage::weights);
   EXPECT_EQ(recipe(axolotl + "dp_replicate_size: 4\n").memory.shard, Recipe{}.memory.shard);
   EXPECT_EQ(recipe(axolotl + "dp_shard_size: 1\ntensor_parallel_size: 1\n").batch.effective, 2);
-  EXPECT_THAT(error_of(axolotl + "dp_shard_size: 2\ndp_replicate_size: 3\n"), HasSubstr("HYBRID_SHARD"));
-  EXPECT_THAT(
-      error_of("model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\n"
-               "batch_size: 4\nnproc_per_node: 4\ndata_parallel_replicate_dim: 2\n"),
-      HasSubstr("HYBRID_SHARD"));
+  const LoadedRecipe hybrid = load(axolotl + "dp_shard_size: 2\ndp_replicate_size: 3\n");
+  EXPECT_EQ(hybrid.recipe.batch.effective, 12);
+  EXPECT_EQ(hybrid.recipe.memory.shard, ShardStage::weights);
+  EXPECT_EQ(
+      recipe("model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\n"
+             "batch_size: 4\nnproc_per_node: 4\ndata_parallel_replicate_dim: 2\n")
+          .batch.effective,
+      16);
   const std::string factory = "model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\n";
   const std::string tune = "model: m\nbatch_size: 4\nnproc_per_node: 4\n";
   for (const auto& [text, key] :
@@ -299,16 +300,25 @@ TEST_F(RealFiles, shards_of_a_mesh_divide_the_weights_and_other_meshes_are_refus
         {factory + "sequence_parallel_size: 2\nworld_size: 4\n", "sequence_parallel_size"},
         {tune + "tensor_parallel_dim: 2\n", "tensor_parallel_dim"},
         {tune + "context_parallel_dim: 2\n", "context_parallel_dim"},
-        {kTrl + "parallelism_config: {tp_size: 2}\nworld_size: 4\n", "parallelism_config_tp_size"}})
-    EXPECT_THAT(error_of(text), AllOf(HasSubstr(key), HasSubstr("devices that share a layer or a sequence")))
-        << text;
+        {kTrl + "per_device_train_batch_size: 2\nparallelism_config: {tp_size: 2}\nworld_size: 4\n",
+         "parallelism_config_tp_size"}}) {
+    const LoadedRecipe split = load(text);
+    EXPECT_EQ(split.recipe.batch.effective, text.starts_with("model: m") ? 8 : 4) << text;
+    ASSERT_EQ(split.other_tools.notes.size(), 1U) << text;
+    EXPECT_THAT(split.other_tools.notes.begin()->second,
+                AllOf(HasSubstr(key), HasSubstr("count as one process of the batch")));
+  }
+  const LoadedRecipe unsaid = load(axolotl + "tensor_parallel_size: 2\n");
+  EXPECT_EQ(unsaid.recipe.batch.effective, 2);
+  EXPECT_THAT(unsaid.other_tools.notes.at("batch"), HasSubstr("of N processes it is N x 2"));
   EXPECT_EQ(
       recipe(kTrl + "per_device_train_batch_size: 2\nparallelism_config: {dp_shard_size: 4}\n").memory.shard,
       ShardStage::weights);
   write("acc.yaml",
         "{num_processes: 8, use_parallelism_config: true, parallelism_config: "
         "{parallelism_config_dp_shard_size: 4, parallelism_config_dp_replicate_size: 2}}");
-  EXPECT_THAT(error_of(kTrl + "accelerate_config: acc.yaml\n"), HasSubstr("HYBRID_SHARD"));
+  EXPECT_EQ(recipe(kTrl + "per_device_train_batch_size: 2\naccelerate_config: acc.yaml\n").batch.effective,
+            16);
 }
 
 TEST_F(RealFiles, a_batch_that_processes_split_among_them_is_refused) {
@@ -456,6 +466,25 @@ TEST_F(RealFiles, shares_of_the_handbook_are_the_first_rows) {
   EXPECT_EQ(read.data.train.front().rows.of(100), (std::pair<int64_t, int64_t>{0, 25}));
   EXPECT_THAT(error_of("model_name_or_path: m\ndataset_mixer: {a.jsonl: 1.5}\n"),
               HasSubstr("a share of the rows"));
+}
+
+TEST_F(RealFiles, conversations_of_the_handbooks_older_recipes_are_packed_and_its_pairs_are_not) {
+  const std::string mixture =
+      "model_name_or_path: m\ndataset_mixer: {a.jsonl: 1.0}\ndataset_splits: [train]\n";
+  const LoadedRecipe packed = load(mixture);
+  EXPECT_TRUE(packed.recipe.data.packing);
+  EXPECT_THAT(packed.other_tools.notes.at("packing"), HasSubstr("--set data.packing=false"));
+  EXPECT_FALSE(recipe(mixture + "packing: false\n").data.packing);
+  EXPECT_FALSE(recipe(mixture + "beta: 0.1\nloss_type: sigmoid\n").data.packing);
+  EXPECT_FALSE(recipe("model_name_or_path: m\ndataset_mixture: {datasets: [{id: a.jsonl}]}\n").data.packing);
+}
+
+TEST_F(RealFiles, lengths_of_answers_that_cut_nothing_are_noted) {
+  const std::string pairs = "model_name_or_path: m\nbeta: 0.1\nmax_length: 100\ndataset_name: a.jsonl\n";
+  EXPECT_EQ(error_of(pairs + "loss_type: sigmoid\nmax_completion_length: 100\n"), "no error");
+  EXPECT_THAT(error_of(pairs + "loss_type: sigmoid\nmax_completion_length: 99\n"),
+              HasSubstr("answers that are cut by themselves"));
+  EXPECT_EQ(error_of(pairs + "output_dir: runs/orpo\nmax_completion_length: 99\n"), "no error");
 }
 
 TEST_F(RealFiles, rows_of_tokens_have_no_type) {
@@ -653,6 +682,10 @@ TEST_F(RealFiles, a_stream_of_texts_is_a_data_set_whose_texts_are_packed_apart) 
   EXPECT_FALSE(read.data.joined) << "no text sees another";
   EXPECT_EQ(read.data.truncation, Truncation::refuse) << "axolotl cuts it into windows that overlap";
   EXPECT_EQ(read.data.train.front().rows, parse_row_range("100:"));
+  EXPECT_EQ(recipe(kAxolotlRun + "max_steps: 10\npretraining_dataset: [{path: a.jsonl, type: completion}]\n"
+                                 "sample_packing: true\n")
+                .data.columns.at("text"),
+            "text");
   EXPECT_EQ(
       recipe(kAxolotlRun + "max_steps: 10\npretraining_dataset: a.jsonl\nsample_packing: true\n").data.format,
       RowFormat::text);

@@ -43,6 +43,15 @@ TEST_F(ShellScripts, a_command_s_arguments_are_keys) {
   EXPECT_TRUE(read.precision.master);
 }
 
+TEST_F(ShellScripts, a_recipe_that_lies_here_is_found_where_its_path_begins_on_the_authors_machine) {
+  write("configs/a.yaml", "base_model: m\nmicro_batch_size: 3\n");
+  for (const char* before : {"$1/repo/", "/home/me/repo/", "$STORAGE/"}) {
+    const std::string path = std::string(before) + "configs/a.yaml";
+    EXPECT_EQ(recipe("torchrun -m axolotl.cli.train " + path + "\n").batch.effective, 3) << path;
+  }
+  EXPECT_THAT(error_of("torchrun -m axolotl.cli.train $1/a.yaml\n"), HasSubstr("neither beside the script"));
+}
+
 TEST_F(ShellScripts, launchers_say_how_many_processes_there_are) {
   EXPECT_EQ(batch("torchrun --nproc_per_node=4 --nnodes 2 --master_port=1"), 16);
   EXPECT_EQ(batch("torchrun --standalone --nproc-per-node 3"), 6);

@@ -77,10 +77,6 @@ void check_exchange(const Node& config) {
       throw UsageError(formatted(
           "'{}': quantised collectives (ZeRO++) are lossy and do not exist here; set it to false", key));
   }
-  const Node* group = find_node(config, "zero_optimization.mics_shard_size");
-  if (group != nullptr && read_foreign_whole(*group).value_or(0) > 0)
-    throw UsageError(
-        "'mics_shard_size' divides among some of the devices, which does not exist here; remove it");
 }
 
 // Checks keys of such a file outside of ZeRO: keys that change the experiment must say "auto", or nothing

@@ -258,6 +258,24 @@ void combine_prompt_length(Layer& layer) {
                  "TRL cuts prompts by themselves no more since 0.29: max_length counts prompt and answer");
 }
 
+// trl 0.12 to 0.28, trl/trainer/dpo_trainer.py: answers are cut before max_length counts; orpo_trainer.py: of models with
+// an encoder alone.
+void combine_answer_length(Layer& layer) {
+  if (!layer.says({"@max_answer"})) return;
+  const Said* length = layer.part("@max_answer");
+  const Node* most = layer.given("data.max_length");
+  const Node* loss = layer.given("dpo.loss");
+  const double answer = read_foreign_number(length->value).value_or(0);
+  const bool is_longest = most != nullptr && answer >= read_foreign_number(*most).value_or(answer + 1);
+  if (is_off(length->value) || is_longest)
+    layer.ignore(*length, "answers are cut at max_length, which is no longer");
+  else if (loss != nullptr && loss->is_word("orpo"))
+    layer.ignore(*length, "read of models with an encoder alone");
+  else
+    layer.refuse(*length,
+                 "answers that are cut by themselves do not exist here; max_length counts prompt and answer");
+}
+
 bool is_task(const Layer& layer, Task task, std::string_view name) {
   const Node* said = layer.given("task");
   return said != nullptr ? said->text == name : layer.before().task == task;
@@ -303,6 +321,7 @@ void combine_dropout(Layer& layer) {
 void combine_preference(Layer& layer) {
   combine_trainer(layer);
   combine_prompt_length(layer);
+  combine_answer_length(layer);
   combine_reward_model(layer);
   combine_scripts(layer);
   if (layer.says({"@rl"})) layer.emit("task", "dpo", {layer.part("@rl")});

@@ -122,6 +122,8 @@ TEST_F(RealFiles, tokens_to_add_change_nothing_where_the_tokenizer_has_them) {
   const std::string axolotl = "base_model: has\nadapter: lora\ntokens: ";
   EXPECT_THAT(notes(load(axolotl + "[<a>, <b>]\n")), Contains("tokens: [<a>, <b>]"));
   EXPECT_THAT(error_of(axolotl + "[<a>, <c>]\n"), HasSubstr("has no '<c>'"));
+  write("has/tokenizer.json", R"({"added_tokens": [{"id": 7, "content": "<c>"}]})");
+  EXPECT_EQ(error_of(axolotl + "[<a>, <c>]\n"), "no error");
   EXPECT_EQ(error_of("model_name_or_path: has\nstage: sft\ntemplate: llama3\nadd_special_tokens: 'False'\n"),
             "no error");
   const std::string elsewhere = "base_model: o/nowhere\nadapter: lora\ntokens: [<a>]\n";
@@ -186,7 +188,9 @@ TEST_F(RealFiles, numbers_have_underscores) {
 TEST_F(RealFiles, deepspeed_files_that_the_tools_ship_are_known_by_name) {
   EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: deepspeed_configs/zero3_bf16.json\n"), "no error");
   EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: /elsewhere/ds_z2_offload_config.json\n"), "no error");
-  EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: nobody/mine.json\n"), HasSubstr("mine.json"));
+  EXPECT_EQ(load(kAxolotlRun + "deepspeed: /elsewhere/ds_z2_offload_config.json\n")
+                .other_tools.notes.count("DeepSpeed's file"),
+            0U);
   write("mine.json", R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}})");
   EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: mine.json\n"), HasSubstr("'fp16.enabled'"));
   EXPECT_EQ(load(kAxolotlRun + "fp16: true\nbf16: false\ndeepspeed: mine.json\n").recipe.precision.weights,
@@ -424,7 +428,6 @@ TEST_F(RealFiles, configurations_of_accelerate_are_read) {
             2);
   EXPECT_THAT(error_of(kTrl + "accelerate_config: {megatron_lm_config: {a: 1}}\n"),
               HasSubstr("'megatron_lm_config'"));
-  EXPECT_THAT(error_of(kTrl + "accelerate_config: nobody.yaml\n"), HasSubstr("nobody.yaml"));
 }
 
 TEST_F(RealFiles, offload_of_deepspeed_is_a_tier_wherever_the_device_is_said) {
@@ -485,6 +488,49 @@ TEST_F(RealFiles, lengths_of_answers_that_cut_nothing_are_noted) {
   EXPECT_THAT(error_of(pairs + "loss_type: sigmoid\nmax_completion_length: 99\n"),
               HasSubstr("answers that are cut by themselves"));
   EXPECT_EQ(error_of(pairs + "output_dir: runs/orpo\nmax_completion_length: 99\n"), "no error");
+}
+
+TEST_F(RealFiles, pairs_of_axolotls_named_types_have_their_columns_and_a_template) {
+  const auto read = [&](const std::string& type) {
+    return recipe(kAxolotlRun + "rl: dpo\ndatasets: [{path: a.jsonl, type: " + type + "}]\n").data;
+  };
+  const auto intel = read("chatml.intel");
+  EXPECT_EQ(intel.format, RowFormat::preference);
+  EXPECT_EQ(intel.chat_template, "axolotl/chatml");
+  EXPECT_EQ(intel.columns.at("prompt"), "question");
+  EXPECT_EQ(intel.columns.at("system"), "system");
+  const auto argilla = read("llama3.argilla");
+  EXPECT_EQ(argilla.chat_template, "axolotl/llama3");
+  EXPECT_EQ(argilla.columns.at("chosen"), "chosen_response");
+  EXPECT_EQ(read("chatml.prompt_pairs").columns.at("prompt"), "prompt");
+  EXPECT_FALSE(read("chatml.ultra").columns.contains("prompt")) << "the answers have their question in them";
+  EXPECT_FALSE(read("chat_template.argilla").columns.contains("prompt"));
+  EXPECT_THAT(error_of(kAxolotlRun + "rl: dpo\ndatasets: [{path: a.jsonl, type: chatml.other}]\n"),
+              HasSubstr("'chatml.other' does not exist here"));
+  const auto clue = recipe(kAxolotlRun + "datasets: [{path: a.jsonl, type: jeopardy}]\n").data;
+  EXPECT_EQ(clue.columns.at("input"), "category");
+  EXPECT_THAT(*clue.template_source, HasSubstr("what is "));
+}
+
+TEST_F(RealFiles, robust_pairs_without_flipped_labels_are_those_of_dpo) {
+  const std::string pairs = "model_name_or_path: m\nbeta: 0.1\ndataset_name: a.jsonl\nloss_type: robust\n";
+  EXPECT_EQ(recipe(pairs).dpo.loss, PreferenceLoss::sigmoid);
+  EXPECT_THAT(error_of(pairs + "label_smoothing: 0.1\n"), HasSubstr("robust"));
+}
+
+TEST_F(RealFiles, launch_files_that_are_not_here_are_noted) {
+  const std::string trl = kTrl + "learning_rate: 1.0e-5\n";
+  const LoadedRecipe deep = load(trl + "deepspeed: configs/mine.json\n");
+  EXPECT_THAT(deep.other_tools.notes.at("DeepSpeed's file"),
+              HasSubstr("configs/mine.json is not on this machine"));
+  EXPECT_DOUBLE_EQ(deep.recipe.optimizer.lr, 1e-5);
+  const LoadedRecipe launched = load(trl + "accelerate_config: configs/mine.yaml\n");
+  EXPECT_THAT(launched.other_tools.notes.at("accelerate's file"), HasSubstr("is not on this machine"));
+  write("z.json", R"({"zero_optimization": {"stage": 2}})");
+  EXPECT_EQ(
+      load(trl + "deepspeed: configs/mine.json\n", {.sets = {"deepspeed=" + (folder_ / "z.json").string()}})
+          .other_tools.notes.count("DeepSpeed's file"),
+      0U);
 }
 
 TEST_F(RealFiles, rows_of_tokens_have_no_type) {

@@ -35,6 +35,10 @@ std::string loss_of(const Layer& layer) {
   if (loss != nullptr && loss->value.items.size() == 1) name = loss->value.items.front().text;
   if (name.empty())
     if (const Said* rl = layer.part("@rl")) name = rl->value.text;
+  // Robust DPO without flipped labels (trl/trainer/dpo_trainer.py: label_smoothing) is DPO.
+  const Said* flipped = layer.part("@pref_smoothing");
+  if (name == "robust" && layer.tool() == Tool::trl && (flipped == nullptr || is_off(flipped->value)))
+    name = "sigmoid";
   const bool normed = is_true(layer.part("@pref_norm"));
   return normed && (name.empty() || name == "sigmoid") ? "sigmoid_norm" : name;
 }

@@ -512,6 +512,46 @@ TEST_F(RealFiles, pairs_of_axolotls_named_types_have_their_columns_and_a_templat
   EXPECT_THAT(*clue.template_source, HasSubstr("what is "));
 }
 
+TEST_F(RealFiles, pairs_of_torchtune_are_dpos_and_its_reference_is_the_model_that_it_begins_with) {
+  const std::string tune =
+      "model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\nbatch_size: 4\n"
+      "tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}\n"
+      "dataset: {_component_: torchtune.datasets.stack_exchange_paired_dataset, source: json, data_files: a.jsonl}\n";
+  const Recipe pairs = recipe(tune +
+                              "loss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.05}\n"
+                              "ref_checkpointer: {checkpoint_dir: m}\n");
+  EXPECT_EQ(pairs.task, Task::dpo);
+  EXPECT_DOUBLE_EQ(pairs.dpo.beta, 0.05);
+  EXPECT_EQ(pairs.data.format, RowFormat::preference);
+  EXPECT_EQ(pairs.data.columns.at("chosen"), "response_j");
+  EXPECT_EQ(pairs.data.chat_template, "torchtune/llama3");
+  EXPECT_THAT(
+      error_of(tune +
+               "loss: {_component_: torchtune.rlhf.loss.DPOLoss}\nref_checkpointer: {checkpoint_dir: o}\n"),
+      HasSubstr("another reference"));
+  EXPECT_THAT(error_of(tune + "loss: {_component_: torchtune.rlhf.loss.RSOLoss}\n"),
+              HasSubstr("and DPOLoss are"));
+}
+
+TEST_F(RealFiles, tokenizers_of_torchtune_name_the_template_and_a_system_message_begins_it) {
+  const auto read = [&](const std::string& tokenizer, const std::string& more = "") {
+    return recipe(
+               "model: {_component_: torchtune.models.x.y}\ncheckpointer: {checkpoint_dir: m}\nbatch_size: 4\n"
+               "tokenizer: {_component_: torchtune.models." +
+               tokenizer +
+               "}\ndataset: {_component_: "
+               "torchtune.datasets.instruct_dataset, source: json, data_files: a.jsonl" +
+               more + "}\n")
+        .data;
+  };
+  EXPECT_EQ(read("gemma.gemma_tokenizer").chat_template, "torchtune/plain");
+  EXPECT_EQ(read("phi3.phi3_mini_tokenizer").chat_template, "torchtune/phi3");
+  EXPECT_EQ(read("phi4.phi4_tokenizer").chat_template, "torchtune/phi4");
+  EXPECT_EQ(read("llama3.llama3_tokenizer").template_source, std::nullopt);
+  EXPECT_THAT(*read("llama3.llama3_tokenizer", ", new_system_prompt: 'Be \"good\".'").template_source,
+              AllOf(HasSubstr(R"('content': "Be \"good\".")"), HasSubstr("<|start_header_id|>")));
+}
+
 TEST_F(RealFiles, robust_pairs_without_flipped_labels_are_those_of_dpo) {
   const std::string pairs = "model_name_or_path: m\nbeta: 0.1\ndataset_name: a.jsonl\nloss_type: robust\n";
   EXPECT_EQ(recipe(pairs).dpo.loss, PreferenceLoss::sigmoid);

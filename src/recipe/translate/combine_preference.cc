@@ -280,6 +280,37 @@ void combine_answer_length(Layer& layer) {
                  "answers that are cut by themselves do not exist here; max_length counts prompt and answer");
 }
 
+// torchtune names its loss by a class (torchtune/modules/loss, torchtune/rlhf/loss); those of a preference have
+// arguments of their own, whose defaults are DPO's here. A second checkpointer is that of the reference.
+void combine_loss_component(Layer& layer) {
+  static constexpr std::array<std::string_view, 3> kEntropy = {"cewithchunkedoutputloss",
+                                                               "linearcrossentropyloss", "crossentropyloss"};
+  if (layer.says({"@loss_component"})) {
+    const Said* loss = layer.part("@loss_component");
+    const std::string name = word_of(loss->value, "_component_");
+    if (name == "dpoloss") {
+      layer.emit("task", "dpo", {loss});
+      layer.emit("dpo.loss", "sigmoid", {loss});
+    } else if (std::find(kEntropy.begin(), kEntropy.end(), name) != kEntropy.end()) {
+      layer.ignore(*loss, "cross-entropy, in chunks where the memory asks for it");
+    } else {
+      layer.refuse(*loss,
+                   formatted("'{}' is not known here; CEWithChunkedOutputLoss, LinearCrossEntropyLoss, "
+                             "CrossEntropyLoss and DPOLoss are",
+                             excerpt(loss->value.text)));
+    }
+  }
+  if (!layer.says({"@ref_checkpointer"})) return;
+  const Said* reference = layer.part("@ref_checkpointer");
+  const Node* model = layer.given("model");
+  const Node* folder = find_node(reference->value, "checkpoint_dir");
+  if (folder != nullptr && model != nullptr && folder->text == model->text)
+    layer.ignore(*reference, "the model that the training begins with, as here");
+  else
+    layer.refuse(*reference,
+                 "another reference than the model that the training begins with does not exist here");
+}
+
 bool is_task(const Layer& layer, Task task, std::string_view name) {
   const Node* said = layer.given("task");
   return said != nullptr ? said->text == name : layer.before().task == task;
@@ -323,6 +354,7 @@ void combine_dropout(Layer& layer) {
 }  // namespace
 
 void combine_preference(Layer& layer) {
+  combine_loss_component(layer);
   combine_trainer(layer);
   combine_prompt_length(layer);
   combine_answer_length(layer);

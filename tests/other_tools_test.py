@@ -334,7 +334,7 @@ class OtherToolsTest(unittest.TestCase):
         for tokenizer in ("llama3.llama3_tokenizer", "phi3.phi3_mini_tokenizer", "phi4.phi4_tokenizer"):
             for system in ("null", "Be good."):
                 recipe.write_text(f"model: {{_component_: torchtune.models.llama3.llama3_8b}}\ncheckpointer: {{checkpoint_dir: {MODEL}}}\n"
-                                  f"tokenizer: {{_component_: torchtune.models.{tokenizer}, max_seq_len: 512}}\nbatch_size: 1\n"
+                                  f"tokenizer: {{_component_: torchtune.models.{tokenizer}, max_seq_len: 256}}\nbatch_size: 1\n"
                                   f"dataset: {{_component_: torchtune.datasets.instruct_dataset, source: json, data_files: {rows}, "
                                   f"new_system_prompt: {system}}}\n")
                 done = run("plan", recipe, "--dump", "rows")

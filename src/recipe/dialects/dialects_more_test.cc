@@ -552,6 +552,24 @@ TEST_F(RealFiles, tokenizers_of_torchtune_name_the_template_and_a_system_message
               AllOf(HasSubstr(R"('content': "Be \"good\".")"), HasSubstr("<|start_header_id|>")));
 }
 
+TEST_F(RealFiles, an_expression_for_targets_names_the_modules_that_it_takes_of_every_layer) {
+  const auto read = [&](const std::string& expression) {
+    return load("base_model: m\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_modules: '" +
+                expression + "'\n")
+        .recipe.method.targets;
+  };
+  EXPECT_THAT(
+      read(R"(model.language_model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj)"),
+      testing::UnorderedElementsAre("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                    "down_proj"));
+  EXPECT_THAT(read(R"(.*\.self_attn\.(q|v)_proj)"), testing::ElementsAre("q_proj", "v_proj"));
+  EXPECT_THAT(
+      error_of("base_model: m\nadapter: lora\nlora_target_modules: '.*layers.(1|2).self_attn.q_proj'\n"),
+      HasSubstr("takes no linear module of every layer"));
+  EXPECT_THAT(error_of("base_model: m\nadapter: lora\nlora_target_modules: '(q_proj'\n"),
+              HasSubstr("takes no linear module of every layer"));
+}
+
 TEST_F(RealFiles, robust_pairs_without_flipped_labels_are_those_of_dpo) {
   const std::string pairs = "model_name_or_path: m\nbeta: 0.1\ndataset_name: a.jsonl\nloss_type: robust\n";
   EXPECT_EQ(recipe(pairs).dpo.loss, PreferenceLoss::sigmoid);

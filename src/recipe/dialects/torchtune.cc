@@ -50,6 +50,7 @@ const std::vector<std::string> kArguments = {"_component_",
                                              "conversation_style",
                                              "split_across_pack",
                                              "new_system_prompt",
+                                             "use_clean",
                                              "template"};
 
 // Chooses the template by which messages become tokens: the one of the model's tokenizer. Tokenizers without
@@ -173,7 +174,10 @@ DataSet read_component(const Layer& layer, const Node& component) {
   }
   refuse_unknown(component, kArguments, "dataset");
   DataSet set;
-  const std::string source = text_of(component, "source", std::string(builder->source));
+  // torchtune before 0.1: alpaca_dataset(use_clean=True).
+  const bool is_clean = flag_of(component, "use_clean", false) && name == "alpaca_dataset";
+  const std::string source =
+      text_of(component, "source", is_clean ? "yahma/alpaca-cleaned" : std::string(builder->source));
   const std::string split = text_of(component, "split", "train");
   const Node* files = find_node(component, "data_files");
   if (files != nullptr && !is_off(*files))

@@ -204,7 +204,8 @@ fs::path folder_of_script(const fs::path& script, const ShellTraining& training)
     if (const Node* node = find_node(training.keys, key); node != nullptr && node->kind == Node::Kind::scalar)
       named.push_back(node->text);
   std::erase(named, "");
-  const std::vector<fs::path> folders = folders_of_script(script);
+  std::vector<fs::path> folders = folders_of_script(script);
+  if (!training.folder.empty()) folders.insert(folders.begin(), folders.front() / training.folder);
   std::error_code ignored;
   const auto first_with = [&](const std::vector<std::string>& files) -> std::optional<fs::path> {
     for (const fs::path& folder : folders)
@@ -215,7 +216,7 @@ fs::path folder_of_script(const fs::path& script, const ShellTraining& training)
   if (const auto folder = first_with(named)) return *folder;
   // The script's relative paths start where the program lies.
   const auto folder = training.script.empty() ? std::nullopt : first_with({training.script});
-  return folder.value_or(folders.front());
+  return folder.value_or(fs::absolute(script).parent_path());
 }
 
 std::string shown_file(const std::string& file) {

@@ -201,7 +201,7 @@ def trl(c):
     peft = yes(c.get("use_peft"))
     scripts = not peft and any(k in c for k in ("task_name", "train_file", "max_source_length", "max_target_length", "do_train"))
     out = {**trainer(c, 5e-5 if scripts else 2e-5), "data.max_length": whole(c.get("max_length", c.get("max_seq_length", 1024))), "data.packing":
-           yes(c.get("packing")), "method.type": "full"}
+           yes(c.get("packing", "dataset_mixer" in c)), "method.type": "full"}
     if peft:
         targets = c.get("lora_target_modules")
         targets = [targets] if isinstance(targets, str) else targets

@@ -100,6 +100,9 @@ EXPECTED = {
     # Preferences, rewards and classes.
     "trl_dpo.yaml": {
         "task": "dpo", "dpo.loss": "ipo", "dpo.beta": 0.2, "method.type": "lora", "method.r": 4, "method.dropout": 0, "data.train": "preferred.jsonl"},
+    "torchtune_dpo.yaml": {
+        "task": "dpo", "dpo.loss": "sigmoid", "dpo.beta": 0.05, "data.format": "preference", "data.template": "torchtune/llama3",
+        "data.columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"}, "method.type": "lora", "optimizer.weight_decay": 0.05},
     "trl_reward.yaml": {
         "task": "reward", "reward.centering": 0.01, "reward.head": "score", "method.type": "lora", "method.dropout": 0, "data.train": "preferred.jsonl"},
     "axolotl_dpo.yml": {
@@ -318,6 +321,28 @@ class OtherToolsTest(unittest.TestCase):
         (model / "chat_template.jinja").write_text("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}")
         done = run("plan", self.folder / "r.yaml", "--dump", "rows", "--set", "template=null")
         self.assertNotEqual(done.stdout, words[""], done.stderr)
+
+    def test_rows_of_torchtune_begin_with_its_system_message_and_answers_of_pairs_end_with_a_token_that_is_no_target(self):
+        pairs = run("plan", SAMPLES / "torchtune_dpo.yaml", "--dump", "rows")
+        self.assertEqual(pairs.returncode, 0, pairs.stderr)
+        for line in map(json.loads, pairs.stdout.splitlines()):
+            self.assertEqual((line["labels"][-1], line["labels"][-2]), (-100, line["ids"][-2]))
+        rows = self.folder / "rows.jsonl"
+        rows.write_text(json.dumps({"input": "one", "output": "two"}) + "\n")
+        recipe = self.folder / "r.yaml"
+        told = {}
+        for tokenizer in ("llama3.llama3_tokenizer", "phi3.phi3_mini_tokenizer", "phi4.phi4_tokenizer"):
+            for system in ("null", "Be good."):
+                recipe.write_text(f"model: {{_component_: torchtune.models.llama3.llama3_8b}}\ncheckpointer: {{checkpoint_dir: {MODEL}}}\n"
+                                  f"tokenizer: {{_component_: torchtune.models.{tokenizer}, max_seq_len: 256}}\nbatch_size: 1\n"
+                                  f"dataset: {{_component_: torchtune.datasets.instruct_dataset, source: json, data_files: {rows}, "
+                                  f"new_system_prompt: {system}}}\n")
+                done = run("plan", recipe, "--dump", "rows")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                told[tokenizer, system] = json.loads(done.stdout)
+            usual, begun = told[tokenizer, "null"], told[tokenizer, "Be good."]
+            self.assertGreater(len(begun["ids"]), len(usual["ids"]))
+            self.assertEqual([x for x in begun["labels"] if x != -100], [x for x in usual["labels"] if x != -100])
 
     def test_every_checkpoint_of_an_epoch_stays_and_the_best_of_them_ends_the_run(self):
         recipe, output = self.folder / "axolotl.yaml", self.folder / "run"

@@ -96,7 +96,9 @@ ChatTemplate ChatTemplate::builtin(std::string_view name, const fs::path& model_
     throw UsageError(
         formatted("data.template: there is no template '{}'; there are {}", name, join(names, ", ")));
   }
-  if (found->source.empty()) {
+  // Another tool's rules with a text of the recipe's own.
+  const bool is_replaced = source && found->name.find('/') != std::string::npos;
+  if (found->source.empty() || is_replaced) {
     auto own = of_folder(model_folder, now, source, &read);
     if (!own)
       throw UsageError(formatted(

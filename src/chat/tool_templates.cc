@@ -452,16 +452,40 @@ std::string instruct_messages(bool has_system) {
          c + " }}{%- set ns.inside = true %}{%- endif %}{%- endfor %}";
 }
 
+// models/phi3/_tokenizer.py: a beginning before the first message alone, and no end behind the last.
+std::string tagged_messages() {
+  const std::string c(kCut), bare(kCutBare);
+  const std::string end = c + "<|end|>" + c + "\\n" + c;
+  return "{{- bos_token }}" +
+         every_message("{{- '" + c + "<|' ~ message.role ~ '|>" + c + "\\n" + bare +
+                       "' ~ said(message).rstrip(' ') ~ '" + end + "' }}") +
+         "{%- if add_generation_prompt %}{{- '" + c + "<|assistant|>" + c + "\\n" + c + "' }}{%- endif %}";
+}
+
+// models/phi4/_tokenizer.py: no token ends an answer.
+std::string separated_messages() {
+  const std::string c(kCut);
+  const std::string header = "<|im_sep|>" + c;
+  return every_message("{{- '<|im_start|>" + c + "' ~ message.role ~ '" + c + header +
+                       "' ~ said(message).rstrip(' ') ~ '" + c +
+                       "' ~ ('' if message.role == 'assistant' else '<|im_end|>" + c + "') }}") +
+         "{%- if add_generation_prompt %}{{- '<|im_start|>" + c + "assistant" + c + header +
+         "' }}{%- endif %}";
+}
+
 std::vector<BuiltinTemplate> torchtune_templates() {
   // With tokenizer.max_seq_len the last token is never a target of these (truncate() over the mask).
   const TemplateRules last_hidden = {Tokens::pieces, Cutting::ended, Answers::marked, false, true};
   const TemplateRules learnt_end = {Tokens::pieces, Cutting::ended, Answers::marked, true, false};
+  const TemplateRules no_end = {Tokens::pieces, Cutting::side, Answers::marked, false, false};
   const std::string question(kQuestion);
   return {{"torchtune/llama3", question + header_messages(), last_hidden},
           {"torchtune/qwen2", question + im_messages(), last_hidden},
           {"torchtune/qwen2-uncut", question + im_messages(), learnt_end},
           {"torchtune/llama2", question + instruct_messages(true), learnt_end},
           {"torchtune/mistral", question + instruct_messages(false), learnt_end},
+          {"torchtune/phi3", question + tagged_messages(), no_end},
+          {"torchtune/phi4", question + separated_messages(), no_end},
           {"torchtune/plain", question + bare_messages(), learnt_end}};
 }
 

@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/strings.h"
 #include "base/units.h"
+#include "chat/builtin_templates.h"
 #include "cpu/threads.h"
 #include "data/batch/statistics.h"
 #include "data/encode/conversations.h"
@@ -177,6 +178,8 @@ ExampleEncoder make_encoder(const Resolved& resolved, const ColumnBinding& bindi
   rows.texts = text_rules(recipe, data, model);
   if (model.encoder) rows.model.around = affixes_of(recipe, *data.tokenizer);
   rows.converse = conversations_of(resolved, data, rows, reads);
+  const BuiltinTemplate* named = find_builtin_template(recipe.data.chat_template);
+  rows.hides_last = named != nullptr && named->rules.last_is_hidden;
   return ExampleEncoder(rows);
 }
 

@@ -405,7 +405,7 @@ TEST_F(OtherTools, a_tier_follows_from_deepspeed_where_something_has_a_place_to_
   EXPECT_EQ(tier("deepspeed: z3.json\ndevice: card\nmemory: {device: 4GiB}\n"), "stage3");
   EXPECT_EQ(tier("deepspeed_stage: 2\ncpu_offload: true\nmemory: {disk: 4GiB}\n"), "stage2_offload");
   EXPECT_EQ(tier("deepspeed_stage: 2\nmemory: {disk: 4GiB}\n"), std::nullopt);
-  EXPECT_THAT(error_of("model: m\ndeepspeed: none.json\n"), HasSubstr("cannot be opened"));
+  EXPECT_EQ(error_of("model: m\ndeepspeed: none.json\n"), "no error");
 }
 
 // The rest of transformers' defaults holds too, where the file is nothing but its arguments.
@@ -588,15 +588,14 @@ TEST_F(OtherTools, what_rounds_in_the_exchange_and_parts_within_a_machine_are_re
   EXPECT_THAT(error(R"({"zero_optimization": {"stage": 3, "zero_quantized_gradients": true}})"),
               HasSubstr("'zero_quantized_gradients'"));
   EXPECT_EQ(error(R"({"zero_optimization": {"stage": 3, "zero_quantized_weights": false}})"), "no error");
-  EXPECT_THAT(error(R"({"zero_optimization": {"stage": 3, "mics_shard_size": 4}})"),
-              HasSubstr("'mics_shard_size'"));
+  EXPECT_EQ(error(R"({"zero_optimization": {"stage": 3, "mics_shard_size": 4}})"), "no error");
   const std::string trl = "model_name_or_path: m\nuse_peft: true\n";
-  EXPECT_THAT(error_of(trl + "fsdp: hybrid_shard auto_wrap\n"), HasSubstr("hybrid_shard"));
-  EXPECT_THAT(
-      error_of(
-          trl +
-          "accelerate_config: {distributed_type: FSDP, fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}}\n"),
-      HasSubstr("HYBRID_SHARD divides among the devices of a machine"));
+  EXPECT_EQ(load(trl + "fsdp: hybrid_shard auto_wrap\n").recipe.memory.shard, ShardStage::weights);
+  EXPECT_EQ(load(trl + "fsdp: hybrid_shard_zero2 auto_wrap\n").recipe.memory.shard, ShardStage::gradients);
+  EXPECT_EQ(load(trl + "accelerate_config: {distributed_type: FSDP, fsdp_config: {fsdp_sharding_strategy: "
+                       "HYBRID_SHARD}}\n")
+                .recipe.memory.shard,
+            ShardStage::weights);
   Overrides overrides;
   overrides.sets = {"memory.shard=states"};
   EXPECT_EQ(find_option("memory.shard")

@@ -39,7 +39,7 @@ constexpr std::string_view kTemplates =
     "llama-factory/qwen3_5 llama-factory/qwen3_5_nothink llama-factory/qwen3_6 "
     "llama-factory/qwen3_nothink llama-factory/qwen3_unthinking llama-factory/sailor llama-factory/seed_coder llama-factory/smollm2 "
     "llama-factory/solar llama-factory/vicuna llama-factory/xuanyuan llama-factory/yi "
-    "llama-factory/zephyr torchtune/llama2 torchtune/llama3 torchtune/mistral torchtune/plain "
+    "llama-factory/zephyr torchtune/llama2 torchtune/llama3 torchtune/mistral torchtune/phi3 torchtune/phi4 torchtune/plain "
     "torchtune/qwen2 torchtune/qwen2-uncut";
 
 }  // namespace

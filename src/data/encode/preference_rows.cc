@@ -120,6 +120,7 @@ class PreferenceEncoder : public RowEncoder {
       one.labels = one.ids;
       for (size_t at = 0; at < std::min(prompts[i], one.ids.size()); ++at)
         one.labels[at] = i == 0 && rows_.train_on_prompt ? kPromptLabel - one.ids[at] : kIgnoreLabel;
+      if (rows_.hides_last && !one.labels.empty()) one.labels.back() = kIgnoreLabel;
       const size_t first = example.ids.size();
       const bool fits = append_sequence(rows_.sequences, std::move(one), where, example);
       const auto answered = [](int32_t label) { return label >= 0; };

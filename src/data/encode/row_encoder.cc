@@ -48,7 +48,7 @@ MadeEncoder pair_rows_of(const RowEncoding& rows) {
   if (rule.scores)
     return reward_rows({answers_of(rows, false), sequences_of(rows, false), rows.learns, targets_of(task)});
   return preference_rows({answers_of(rows, true), sequences_of(rows, true), rows.train_on_prompt,
-                          rule.sequences * targets_of(task)});
+                          rows.hides_last, rule.sequences * targets_of(task)});
 }
 
 MadeEncoder labelled_rows_of(const RowEncoding& rows) {

@@ -61,6 +61,7 @@ struct RowEncoding {
   bool train_on_prompt = false;          // of rows that are no conversations
   bool joined = false;                   // prompt and response are tokenised as one text
   bool uncut = false;                    // texts stay whole, whatever their length
+  bool hides_last = false;               // of pairs, the last token is no target
   bool learns = true;                    // false: rows are scored, whatever label or margin they have
   std::vector<std::string> labels = {};  // names of the classes, where they have some
   int64_t reading = kReading;            // the rules of reading (tasks/rows.h)

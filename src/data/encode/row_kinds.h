@@ -94,7 +94,8 @@ struct PreferenceRows {
   AnswerRules answers;
   SequenceRules sequences;
   bool train_on_prompt = false;
-  int64_t values = 0;  // numbers of a sample, which are not in the row
+  bool hides_last = false;  // the last token of an answer is no target
+  int64_t values = 0;       // numbers of a sample, which are not in the row
 };
 MadeEncoder preference_rows(const PreferenceRows& rows);
 

@@ -357,8 +357,10 @@ void bind_preference(std::span<const Column> columns, Names names, const std::st
   bind_parts(columns, names, where,
              {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}, {"tools", false}},
              binding);
+  // One that is named as usual is read where it is there.
   for (const char* part : {"input", "system", "history"})
-    if (names.contains(part)) bind_parts(columns, names, where, {{part, true}}, binding);
+    if (names.contains(part) && (names.at(part) != part || has(columns, part)))
+      bind_parts(columns, names, where, {{part, true}}, binding);
   bind_message_keys(columns, names, where, binding);
 }
 

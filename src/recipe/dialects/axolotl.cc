@@ -130,6 +130,32 @@ void read_preferences(const Layer& layer, const Node& entry, bool has_prompt, Da
   check_roles(entry);
 }
 
+// prompt_strategies/dpo/chatml.py, llama3.py: texts in columns by the name behind the template's. A system message in a
+// column of that name is read where it is there. Answers of conversations have their question in them.
+bool read_named_pairs(const std::string& kind, DataSet& set) {
+  static const std::map<std::string, std::map<std::string, std::string>> kColumns = {
+      {"default", {{"prompt", "prompt"}, {"system", "system"}}},
+      {"argilla",
+       {{"prompt", "instruction"},
+        {"chosen", "chosen_response"},
+        {"rejected", "rejected_response"},
+        {"system", "system"}}},
+      {"argilla_chat", {}},
+      {"icr", {{"prompt", "input"}, {"system", "system"}}},
+      {"intel", {{"prompt", "question"}, {"system", "system"}}},
+      {"prompt_pairs", {{"prompt", "prompt"}, {"system", "system"}}},
+      {"ultra", {{"system", "system"}}}};
+  const size_t dot = kind.find('.');
+  const std::string name = kind.substr(0, dot);
+  const auto columns = kColumns.find(dot == std::string::npos ? "default" : kind.substr(dot + 1));
+  if ((name != "chatml" && name != "llama3") || columns == kColumns.end()) return false;
+  set.format = "preference";
+  set.chat_template = "axolotl/" + name;
+  set.columns = columns->second;
+  for (const char* answer : {"chosen", "rejected"}) set.columns.emplace(answer, answer);
+  return true;
+}
+
 DataSet read_entry(const Layer& layer, const Node& entry);
 
 void read_named(const AxolotlRows& rows, DataSet& set) {
@@ -162,12 +188,14 @@ void read_kind(const Layer& layer, const Node& entry, const std::string& kind, D
     read_message_names(entry, set);
     check_roles(entry);
     check_targets(entry);
-  } else if (kind == "chat_template.default" || kind == "chat_template.argilla_chat") {
+  } else if (kind == "chat_template.default" || kind == "chat_template.argilla_chat" ||
+             kind == "chat_template.argilla") {
     read_preferences(layer, entry, kind == "chat_template.default", set);
-  } else {
+  } else if (!read_named_pairs(kind, set)) {
     refuse(formatted(
         "'datasets.type': '{}' does not exist here; alpaca, chat_template, completion, {}, a map of fields "
-        "and, of preferences, chat_template.default and chat_template.argilla_chat do",
+        "and, of preferences, chat_template.default, .argilla_chat and .argilla, and chatml and llama3 with .intel, .icr, "
+        ".ultra, .argilla, .argilla_chat and .prompt_pairs do",
         excerpt(kind), named_row_types()));
   }
 }
@@ -275,9 +303,12 @@ DataSet read_text_stream(const Layer& layer, const Node& entry) {
   refuse_unknown(entry,
                  {"path", "name", "split", "text_column", "type", "trust_remote_code", "data_files", "skip"},
                  "pretraining_dataset");
-  if (const std::string type = text_of(entry, "type", "pretrain"); type != "pretrain")
-    refuse(formatted("'pretraining_dataset.type': '{}' does not exist here; pretrain does", excerpt(type)));
-  set.columns["text"] = text_of(entry, "text_column", "text");
+  // utils/data/sft.py hands the type on without a column: completion reads text.
+  const std::string type = text_of(entry, "type", "pretrain");
+  if (type != "pretrain" && type != "completion")
+    refuse(formatted("'pretraining_dataset.type': '{}' does not exist here; pretrain and completion do",
+                     excerpt(type)));
+  set.columns["text"] = type == "completion" ? "text" : text_of(entry, "text_column", "text");
   const std::string path = text_of(entry, "path");
   if (path.empty()) refuse("pretraining_dataset: an entry has no path");
   const Node* files = find_node(entry, "data_files");

@@ -95,6 +95,12 @@ std::map<std::string, AxolotlRows> make_named_rows() {
       "SYSTEM: Below is an instruction from a USER that describes a task. The ASSISTANT writes a response that "
       "appropriately and concisely completes the request.\n\n\n",
       kChat);
+  InstructionFormats clue = behind(
+      "Below is an instruction that describes a task, paired with an input that provides further context. Write a "
+      "response that appropriately completes the request.\n\n",
+      "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n",
+      kInstruct);
+  clue.before_answer = "what is ";
   const std::string context =
       "SYSTEM: Use the following contextual information to concisely answer the question.\n\n";
   const Columns article = {{"instruction", "question"}, {"output", "answer"}, {"input", "article"}};
@@ -125,6 +131,7 @@ std::map<std::string, AxolotlRows> make_named_rows() {
          "Answer: "}}},
       {"gpteacher",
        {{{"instruction", "instruction"}, {"output", "response"}, {"input", "input"}}, "axolotl/alpaca"}},
+      {"jeopardy", {{{"instruction", "question"}, {"output", "answer"}, {"input", "category"}}, "", clue}},
       {"oasst", {{{"instruction", "INSTRUCTION"}, {"output", "RESPONSE"}}, "axolotl/alpaca"}},
       {"summarizetldr",
        {{{"instruction", "article"}, {"output", "summary"}},

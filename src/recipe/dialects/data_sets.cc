@@ -137,11 +137,19 @@ void require_alike(const std::vector<DataSet>& sets) {
 // The format of the rows is that of the training data; data.eval is read alike.
 void emit_sets(Layer& layer, const std::string& key, const std::vector<DataSet>& sets, const Said& said) {
   if (sets.empty()) return;
-  require_alike(sets);
   const DataSet& set = sets.front();
+  const auto emit_rules = [&] {
+    if (!set.chat_template.empty()) layer.emit("data.template", set.chat_template, {&said});
+    for (const auto& [name, value] : set.keys) layer.emit(name, value, {&said});
+  };
+  try {
+    require_alike(sets);
+  } catch (const MixedFormats&) {  // rows that take their place are rendered alike
+    emit_rules();
+    throw;
+  }
   if (!set.format.empty()) layer.emit("data.format", set.format, {&said});
-  if (!set.chat_template.empty()) layer.emit("data.template", set.chat_template, {&said});
-  for (const auto& [name, value] : set.keys) layer.emit(name, value, {&said});
+  emit_rules();
   if (!set.columns.empty()) {
     Node columns = scalar_at(said.value, "");
     columns.kind = Node::Kind::map;

@@ -122,6 +122,8 @@ TEST_F(RealFiles, tokens_to_add_change_nothing_where_the_tokenizer_has_them) {
   const std::string axolotl = "base_model: has\nadapter: lora\ntokens: ";
   EXPECT_THAT(notes(load(axolotl + "[<a>, <b>]\n")), Contains("tokens: [<a>, <b>]"));
   EXPECT_THAT(error_of(axolotl + "[<a>, <c>]\n"), HasSubstr("has no '<c>'"));
+  write("has/tokenizer.json", R"({"added_tokens": [{"id": 7, "content": "<c>"}]})");
+  EXPECT_EQ(error_of(axolotl + "[<a>, <c>]\n"), "no error");
   EXPECT_EQ(error_of("model_name_or_path: has\nstage: sft\ntemplate: llama3\nadd_special_tokens: 'False'\n"),
             "no error");
   const std::string elsewhere = "base_model: o/nowhere\nadapter: lora\ntokens: [<a>]\n";
@@ -186,7 +188,9 @@ TEST_F(RealFiles, numbers_have_underscores) {
 TEST_F(RealFiles, deepspeed_files_that_the_tools_ship_are_known_by_name) {
   EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: deepspeed_configs/zero3_bf16.json\n"), "no error");
   EXPECT_EQ(error_of(kAxolotlRun + "deepspeed: /elsewhere/ds_z2_offload_config.json\n"), "no error");
-  EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: nobody/mine.json\n"), HasSubstr("mine.json"));
+  EXPECT_EQ(load(kAxolotlRun + "deepspeed: /elsewhere/ds_z2_offload_config.json\n")
+                .other_tools.notes.count("DeepSpeed's file"),
+            0U);
   write("mine.json", R"({"zero_optimization": {"stage": 2}, "fp16": {"enabled": true}})");
   EXPECT_THAT(error_of(kAxolotlRun + "deepspeed: mine.json\n"), HasSubstr("'fp16.enabled'"));
   EXPECT_EQ(load(kAxolotlRun + "fp16: true\nbf16: false\ndeepspeed: mine.json\n").recipe.precision.weights,
@@ -249,10 +253,8 @@ TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
   EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\n"), 24);
   EXPECT_EQ(batch("nproc_per_node: 2\nnnodes: 3\nworld_size: 6\n"), 24);
   EXPECT_EQ(batch("num_processes: 6\nnum_machines: 3\n"), 24);  // accelerate's is of all machines
-  Overrides divided;
-  divided.sets = {"memory.shard=weights"};
   const auto divided_batch = [&](const std::string& text) {
-    return load(kAxolotlRun + "micro_batch_size: 2\n" + text, divided).recipe.batch.effective;
+    return recipe(kAxolotlRun + "micro_batch_size: 2\n" + text).batch.effective;
   };
   EXPECT_EQ(divided_batch("world_size: 8\ntensor_parallel_size: 2\ncontext_parallel_size: 2\n"), 4);
   EXPECT_EQ(recipe("model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\nray_num_workers: 4\n")
@@ -278,18 +280,21 @@ TEST_F(RealFiles, nodes_and_parts_of_a_model_count) {
               HasSubstr("1,000,000"));
 }
 
-TEST_F(RealFiles, shards_of_a_mesh_divide_the_weights_and_other_meshes_are_refused) {
+TEST_F(RealFiles, shards_of_a_mesh_divide_the_weights_and_what_shares_a_layer_is_one_process) {
   const std::string axolotl = kAxolotlRun + "micro_batch_size: 2\n";
   const LoadedRecipe sharded = load(axolotl + "dp_shard_size: 4\n");
   EXPECT_EQ(sharded.recipe.batch.effective, 8);
   EXPECT_EQ(sharded.recipe.memory.shard, ShardStage::weights);
   EXPECT_EQ(recipe(axolotl + "dp_replicate_size: 4\n").memory.shard, Recipe{}.memory.shard);
   EXPECT_EQ(recipe(axolotl + "dp_shard_size: 1\ntensor_parallel_size: 1\n").batch.effective, 2);
-  EXPECT_THAT(error_of(axolotl + "dp_shard_size: 2\ndp_replicate_size: 3\n"), HasSubstr("HYBRID_SHARD"));
-  EXPECT_THAT(
-      error_of("model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\n"
-               "batch_size: 4\nnproc_per_node: 4\ndata_parallel_replicate_dim: 2\n"),
-      HasSubstr("HYBRID_SHARD"));
+  const LoadedRecipe hybrid = load(axolotl + "dp_shard_size: 2\ndp_replicate_size: 3\n");
+  EXPECT_EQ(hybrid.recipe.batch.effective, 12);
+  EXPECT_EQ(hybrid.recipe.memory.shard, ShardStage::weights);
+  EXPECT_EQ(
+      recipe("model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\n"
+             "batch_size: 4\nnproc_per_node: 4\ndata_parallel_replicate_dim: 2\n")
+          .batch.effective,
+      16);
   const std::string factory = "model_name_or_path: m\nstage: sft\nper_device_train_batch_size: 2\n";
   const std::string tune = "model: m\nbatch_size: 4\nnproc_per_node: 4\n";
   for (const auto& [text, key] :
@@ -299,16 +304,25 @@ TEST_F(RealFiles, shards_of_a_mesh_divide_the_weights_and_other_meshes_are_refus
         {factory + "sequence_parallel_size: 2\nworld_size: 4\n", "sequence_parallel_size"},
         {tune + "tensor_parallel_dim: 2\n", "tensor_parallel_dim"},
         {tune + "context_parallel_dim: 2\n", "context_parallel_dim"},
-        {kTrl + "parallelism_config: {tp_size: 2}\nworld_size: 4\n", "parallelism_config_tp_size"}})
-    EXPECT_THAT(error_of(text), AllOf(HasSubstr(key), HasSubstr("devices that share a layer or a sequence")))
-        << text;
+        {kTrl + "per_device_train_batch_size: 2\nparallelism_config: {tp_size: 2}\nworld_size: 4\n",
+         "parallelism_config_tp_size"}}) {
+    const LoadedRecipe split = load(text);
+    EXPECT_EQ(split.recipe.batch.effective, text.starts_with("model: m") ? 8 : 4) << text;
+    ASSERT_EQ(split.other_tools.notes.size(), 1U) << text;
+    EXPECT_THAT(split.other_tools.notes.begin()->second,
+                AllOf(HasSubstr(key), HasSubstr("count as one process of the batch")));
+  }
+  const LoadedRecipe unsaid = load(axolotl + "tensor_parallel_size: 2\n");
+  EXPECT_EQ(unsaid.recipe.batch.effective, 2);
+  EXPECT_THAT(unsaid.other_tools.notes.at("batch"), HasSubstr("of N processes it is N x 2"));
   EXPECT_EQ(
       recipe(kTrl + "per_device_train_batch_size: 2\nparallelism_config: {dp_shard_size: 4}\n").memory.shard,
       ShardStage::weights);
   write("acc.yaml",
         "{num_processes: 8, use_parallelism_config: true, parallelism_config: "
         "{parallelism_config_dp_shard_size: 4, parallelism_config_dp_replicate_size: 2}}");
-  EXPECT_THAT(error_of(kTrl + "accelerate_config: acc.yaml\n"), HasSubstr("HYBRID_SHARD"));
+  EXPECT_EQ(recipe(kTrl + "per_device_train_batch_size: 2\naccelerate_config: acc.yaml\n").batch.effective,
+            16);
 }
 
 TEST_F(RealFiles, a_batch_that_processes_split_among_them_is_refused) {
@@ -414,7 +428,6 @@ TEST_F(RealFiles, configurations_of_accelerate_are_read) {
             2);
   EXPECT_THAT(error_of(kTrl + "accelerate_config: {megatron_lm_config: {a: 1}}\n"),
               HasSubstr("'megatron_lm_config'"));
-  EXPECT_THAT(error_of(kTrl + "accelerate_config: nobody.yaml\n"), HasSubstr("nobody.yaml"));
 }
 
 TEST_F(RealFiles, offload_of_deepspeed_is_a_tier_wherever_the_device_is_said) {
@@ -456,6 +469,126 @@ TEST_F(RealFiles, shares_of_the_handbook_are_the_first_rows) {
   EXPECT_EQ(read.data.train.front().rows.of(100), (std::pair<int64_t, int64_t>{0, 25}));
   EXPECT_THAT(error_of("model_name_or_path: m\ndataset_mixer: {a.jsonl: 1.5}\n"),
               HasSubstr("a share of the rows"));
+}
+
+TEST_F(RealFiles, conversations_of_the_handbooks_older_recipes_are_packed_and_its_pairs_are_not) {
+  const std::string mixture =
+      "model_name_or_path: m\ndataset_mixer: {a.jsonl: 1.0}\ndataset_splits: [train]\n";
+  const LoadedRecipe packed = load(mixture);
+  EXPECT_TRUE(packed.recipe.data.packing);
+  EXPECT_THAT(packed.other_tools.notes.at("packing"), HasSubstr("--set data.packing=false"));
+  EXPECT_FALSE(recipe(mixture + "packing: false\n").data.packing);
+  EXPECT_FALSE(recipe(mixture + "beta: 0.1\nloss_type: sigmoid\n").data.packing);
+  EXPECT_FALSE(recipe("model_name_or_path: m\ndataset_mixture: {datasets: [{id: a.jsonl}]}\n").data.packing);
+}
+
+TEST_F(RealFiles, lengths_of_answers_that_cut_nothing_are_noted) {
+  const std::string pairs = "model_name_or_path: m\nbeta: 0.1\nmax_length: 100\ndataset_name: a.jsonl\n";
+  EXPECT_EQ(error_of(pairs + "loss_type: sigmoid\nmax_completion_length: 100\n"), "no error");
+  EXPECT_THAT(error_of(pairs + "loss_type: sigmoid\nmax_completion_length: 99\n"),
+              HasSubstr("answers that are cut by themselves"));
+  EXPECT_EQ(error_of(pairs + "output_dir: runs/orpo\nmax_completion_length: 99\n"), "no error");
+}
+
+TEST_F(RealFiles, pairs_of_axolotls_named_types_have_their_columns_and_a_template) {
+  const auto read = [&](const std::string& type) {
+    return recipe(kAxolotlRun + "rl: dpo\ndatasets: [{path: a.jsonl, type: " + type + "}]\n").data;
+  };
+  const auto intel = read("chatml.intel");
+  EXPECT_EQ(intel.format, RowFormat::preference);
+  EXPECT_EQ(intel.chat_template, "axolotl/chatml");
+  EXPECT_EQ(intel.columns.at("prompt"), "question");
+  EXPECT_EQ(intel.columns.at("system"), "system");
+  const auto argilla = read("llama3.argilla");
+  EXPECT_EQ(argilla.chat_template, "axolotl/llama3");
+  EXPECT_EQ(argilla.columns.at("chosen"), "chosen_response");
+  EXPECT_EQ(read("chatml.prompt_pairs").columns.at("prompt"), "prompt");
+  EXPECT_FALSE(read("chatml.ultra").columns.contains("prompt")) << "the answers have their question in them";
+  EXPECT_FALSE(read("chat_template.argilla").columns.contains("prompt"));
+  EXPECT_THAT(error_of(kAxolotlRun + "rl: dpo\ndatasets: [{path: a.jsonl, type: chatml.other}]\n"),
+              HasSubstr("'chatml.other' does not exist here"));
+  const auto clue = recipe(kAxolotlRun + "datasets: [{path: a.jsonl, type: jeopardy}]\n").data;
+  EXPECT_EQ(clue.columns.at("input"), "category");
+  EXPECT_THAT(*clue.template_source, HasSubstr("what is "));
+}
+
+TEST_F(RealFiles, pairs_of_torchtune_are_dpos_and_its_reference_is_the_model_that_it_begins_with) {
+  const std::string tune =
+      "model: {_component_: torchtune.models.llama3.llama3_8b}\ncheckpointer: {checkpoint_dir: m}\nbatch_size: 4\n"
+      "tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}\n"
+      "dataset: {_component_: torchtune.datasets.stack_exchange_paired_dataset, source: json, data_files: a.jsonl}\n";
+  const Recipe pairs = recipe(tune +
+                              "loss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.05}\n"
+                              "ref_checkpointer: {checkpoint_dir: m}\n");
+  EXPECT_EQ(pairs.task, Task::dpo);
+  EXPECT_DOUBLE_EQ(pairs.dpo.beta, 0.05);
+  EXPECT_EQ(pairs.data.format, RowFormat::preference);
+  EXPECT_EQ(pairs.data.columns.at("chosen"), "response_j");
+  EXPECT_EQ(pairs.data.chat_template, "torchtune/llama3");
+  EXPECT_THAT(
+      error_of(tune +
+               "loss: {_component_: torchtune.rlhf.loss.DPOLoss}\nref_checkpointer: {checkpoint_dir: o}\n"),
+      HasSubstr("another reference"));
+  EXPECT_THAT(error_of(tune + "loss: {_component_: torchtune.rlhf.loss.RSOLoss}\n"),
+              HasSubstr("and DPOLoss are"));
+}
+
+TEST_F(RealFiles, tokenizers_of_torchtune_name_the_template_and_a_system_message_begins_it) {
+  const auto read = [&](const std::string& tokenizer, const std::string& more = "") {
+    return recipe(
+               "model: {_component_: torchtune.models.x.y}\ncheckpointer: {checkpoint_dir: m}\nbatch_size: 4\n"
+               "tokenizer: {_component_: torchtune.models." +
+               tokenizer +
+               "}\ndataset: {_component_: "
+               "torchtune.datasets.instruct_dataset, source: json, data_files: a.jsonl" +
+               more + "}\n")
+        .data;
+  };
+  EXPECT_EQ(read("gemma.gemma_tokenizer").chat_template, "torchtune/plain");
+  EXPECT_EQ(read("phi3.phi3_mini_tokenizer").chat_template, "torchtune/phi3");
+  EXPECT_EQ(read("phi4.phi4_tokenizer").chat_template, "torchtune/phi4");
+  EXPECT_EQ(read("llama3.llama3_tokenizer").template_source, std::nullopt);
+  EXPECT_THAT(*read("llama3.llama3_tokenizer", ", new_system_prompt: 'Be \"good\".'").template_source,
+              AllOf(HasSubstr(R"('content': "Be \"good\".")"), HasSubstr("<|start_header_id|>")));
+}
+
+TEST_F(RealFiles, an_expression_for_targets_names_the_modules_that_it_takes_of_every_layer) {
+  const auto read = [&](const std::string& expression) {
+    return load("base_model: m\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nlora_target_modules: '" +
+                expression + "'\n")
+        .recipe.method.targets;
+  };
+  EXPECT_THAT(
+      read(R"(model.language_model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj)"),
+      testing::UnorderedElementsAre("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                    "down_proj"));
+  EXPECT_THAT(read(R"(.*\.self_attn\.(q|v)_proj)"), testing::ElementsAre("q_proj", "v_proj"));
+  EXPECT_THAT(
+      error_of("base_model: m\nadapter: lora\nlora_target_modules: '.*layers.(1|2).self_attn.q_proj'\n"),
+      HasSubstr("takes no linear module of every layer"));
+  EXPECT_THAT(error_of("base_model: m\nadapter: lora\nlora_target_modules: '(q_proj'\n"),
+              HasSubstr("takes no linear module of every layer"));
+}
+
+TEST_F(RealFiles, robust_pairs_without_flipped_labels_are_those_of_dpo) {
+  const std::string pairs = "model_name_or_path: m\nbeta: 0.1\ndataset_name: a.jsonl\nloss_type: robust\n";
+  EXPECT_EQ(recipe(pairs).dpo.loss, PreferenceLoss::sigmoid);
+  EXPECT_THAT(error_of(pairs + "label_smoothing: 0.1\n"), HasSubstr("robust"));
+}
+
+TEST_F(RealFiles, launch_files_that_are_not_here_are_noted) {
+  const std::string trl = kTrl + "learning_rate: 1.0e-5\n";
+  const LoadedRecipe deep = load(trl + "deepspeed: configs/mine.json\n");
+  EXPECT_THAT(deep.other_tools.notes.at("DeepSpeed's file"),
+              HasSubstr("configs/mine.json is not on this machine"));
+  EXPECT_DOUBLE_EQ(deep.recipe.optimizer.lr, 1e-5);
+  const LoadedRecipe launched = load(trl + "accelerate_config: configs/mine.yaml\n");
+  EXPECT_THAT(launched.other_tools.notes.at("accelerate's file"), HasSubstr("is not on this machine"));
+  write("z.json", R"({"zero_optimization": {"stage": 2}})");
+  EXPECT_EQ(
+      load(trl + "deepspeed: configs/mine.json\n", {.sets = {"deepspeed=" + (folder_ / "z.json").string()}})
+          .other_tools.notes.count("DeepSpeed's file"),
+      0U);
 }
 
 TEST_F(RealFiles, rows_of_tokens_have_no_type) {
@@ -653,6 +786,10 @@ TEST_F(RealFiles, a_stream_of_texts_is_a_data_set_whose_texts_are_packed_apart) 
   EXPECT_FALSE(read.data.joined) << "no text sees another";
   EXPECT_EQ(read.data.truncation, Truncation::refuse) << "axolotl cuts it into windows that overlap";
   EXPECT_EQ(read.data.train.front().rows, parse_row_range("100:"));
+  EXPECT_EQ(recipe(kAxolotlRun + "max_steps: 10\npretraining_dataset: [{path: a.jsonl, type: completion}]\n"
+                                 "sample_packing: true\n")
+                .data.columns.at("text"),
+            "text");
   EXPECT_EQ(
       recipe(kAxolotlRun + "max_steps: 10\npretraining_dataset: a.jsonl\nsample_packing: true\n").data.format,
       RowFormat::text);

@@ -221,6 +221,15 @@ TEST_F(PeoplesFiles, a_batch_divided_by_the_number_of_devices_comes_out_whole) {
   EXPECT_EQ(of("4"), 32);
 }
 
+TEST_F(PeoplesFiles, other_rows_for_data_sets_of_two_formats_are_rendered_as_those_were) {
+  const std::string file =
+      "base_model: m\nadapter: lora\nlora_r: 8\nlora_alpha: 16\nmicro_batch_size: 2\nchat_template: gemma\ndatasets:\n"
+      "  - {path: a.jsonl, type: chat_template, field_messages: messages}\n"
+      "  - {path: b.jsonl, type: chat_template, field_messages: conversations}\n";
+  EXPECT_THAT(error_of(file), HasSubstr("--set data.train=FILE"));
+  EXPECT_EQ(recipe(file, {"data.train=c.jsonl"}).data.chat_template, "axolotl/gemma");
+}
+
 TEST_F(PeoplesFiles, data_sets_of_two_formats_are_put_right_by_other_rows) {
   write("dataset_info.json",
         R"({"a": {"file_name": "a.jsonl"}, "b": {"file_name": "a.jsonl", "formatting": "sharegpt"}})");

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/format.h"
 #include "base/strings.h"
+#include "chat/builtin_templates.h"
 #include "recipe/dialects/data_set.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/foreign_value.h"
@@ -17,7 +20,7 @@ namespace {
 struct Builder {
   std::string_view name;
   std::string_view source;  // on the hub
-  enum class Kind : unsigned char { text, alpaca, instruct, chat } kind;
+  enum class Kind : unsigned char { text, alpaca, instruct, chat, pairs } kind;
   bool learns_prompts;  // train_on_input
 };
 using Kind = Builder::Kind;
@@ -26,7 +29,11 @@ constexpr std::array kBuilders = {
     Builder{"alpaca_cleaned_dataset", "yahma/alpaca-cleaned", Kind::alpaca, true},  // datasets/_alpaca.py
     Builder{"text_completion_dataset", "", Kind::text, false},  // datasets/_text_completion.py
     Builder{"instruct_dataset", "", Kind::instruct, false},     // datasets/_instruct.py
-    Builder{"chat_dataset", "", Kind::chat, false}};            // datasets/_chat.py
+    Builder{"chat_dataset", "", Kind::chat, false},             // datasets/_chat.py
+    Builder{"preference_dataset", "", Kind::pairs, false},      // datasets/_preference.py
+    // datasets/_stack_exchange_paired.py, datasets/_hh_rlhf_helpful.py
+    Builder{"stack_exchange_paired_dataset", "lvwerra/stack-exchange-paired", Kind::pairs, false},
+    Builder{"hh_rlhf_helpful_dataset", "RLHFlow/HH-RLHF-Helpful-standard", Kind::pairs, false}};
 
 const std::vector<std::string> kArguments = {"_component_",
                                              "source",
@@ -42,6 +49,8 @@ const std::vector<std::string> kArguments = {"_component_",
                                              "conversation_column",
                                              "conversation_style",
                                              "split_across_pack",
+                                             "new_system_prompt",
+                                             "use_clean",
                                              "template"};
 
 // Chooses the template by which messages become tokens: the one of the model's tokenizer. Tokenizers without
@@ -58,15 +67,42 @@ std::string template_of(const Layer& layer, bool is_bounded) {
   if (name.starts_with("qwen")) return is_bounded ? "torchtune/qwen2" : "torchtune/qwen2-uncut";
   if (name == "llama2_tokenizer") return no_tags ? "torchtune/plain" : "torchtune/llama2";
   if (name == "mistral_tokenizer") return no_tags ? "torchtune/plain" : "torchtune/mistral";
-  refuse(
-      formatted("'tokenizer': how '{}' writes messages is not known here; llama2, llama3, mistral and qwen "
-                "tokenizers are",
-                excerpt(name.empty() ? "a recipe without a tokenizer" : name)));
+  if (name == "gemma_tokenizer") return "torchtune/plain";
+  if (name == "phi3_mini_tokenizer") return "torchtune/phi3";
+  if (name == "phi4_tokenizer" || name == "phi4_14b_tokenizer") return "torchtune/phi4";
+  refuse(formatted(
+      "'tokenizer': how '{}' writes messages is not known here; llama2, llama3, mistral, qwen, gemma, phi3_mini "
+      "and phi4 tokenizers are",
+      excerpt(name.empty() ? "a recipe without a tokenizer" : name)));
+}
+
+// data/_messages.py: new_system_prompt takes the place of the messages of the role system, in front of all others.
+void begin_with_system(const std::string& text, DataSet& set) {
+  const BuiltinTemplate* usual = find_builtin_template(set.chat_template);
+  if (usual == nullptr) return;
+  set.keys["data.template_source"] = formatted(
+      "{{%- set messages = [{{'role': 'system', 'content': {}}}] + (messages | rejectattr('role', 'equalto', "
+      "'system') | list) %}}{}",
+      nlohmann::json(text).dump(), usual->source);
+}
+
+// Two answers to a question, or whole conversations with them.
+void read_pair_columns(const Node& component, std::string_view builder, DataSet& set) {
+  set.format = "preference";
+  set.columns = {{"chosen", "chosen"}, {"rejected", "rejected"}};
+  const bool has_question = builder == "stack_exchange_paired_dataset";
+  if (has_question)
+    set.columns = {{"prompt", "question"}, {"chosen", "response_j"}, {"rejected", "response_k"}};
+  const Node* map = find_node(component, "column_map");
+  if (map == nullptr || is_off(*map)) return;
+  if (has_question) set.columns = {{"prompt", "prompt"}, {"chosen", "chosen"}, {"rejected", "rejected"}};
+  refuse_unknown(*map, {"prompt", "chosen", "rejected"}, "dataset.column_map");
+  for (const Node& item : map->items) set.columns[item.key] = item.text;
 }
 
 void read_columns(const Node& component, Kind kind, DataSet& set) {
   const Node* map = find_node(component, "column_map");
-  if (map == nullptr || is_off(*map)) return;
+  if (map == nullptr || is_off(*map) || kind == Kind::pairs) return;
   const std::vector<std::string> known = kind == Kind::alpaca
                                              ? std::vector<std::string>{"instruction", "input", "output"}
                                              : std::vector<std::string>{"input", "output"};
@@ -98,9 +134,14 @@ void read_rows(const Layer& layer, const Node& component, const Builder& builder
       set.format = "messages";
       set.columns["messages"] = text_of(component, "conversation_column", "conversations");
       break;
+    case Kind::pairs:
+      read_pair_columns(component, builder.name, set);
+      break;
   }
   read_columns(component, builder.kind, set);
   set.chat_template = template_of(layer, is_bounded);
+  if (const std::string system = text_of(component, "new_system_prompt"); !system.empty())
+    begin_with_system(system, set);
   set.keys["data.train_on_prompt"] =
       flag_of(component, "train_on_input", builder.learns_prompts) ? "true" : "false";
 }
@@ -133,7 +174,10 @@ DataSet read_component(const Layer& layer, const Node& component) {
   }
   refuse_unknown(component, kArguments, "dataset");
   DataSet set;
-  const std::string source = text_of(component, "source", std::string(builder->source));
+  // torchtune before 0.1: alpaca_dataset(use_clean=True).
+  const bool is_clean = flag_of(component, "use_clean", false) && name == "alpaca_dataset";
+  const std::string source =
+      text_of(component, "source", is_clean ? "yahma/alpaca-cleaned" : std::string(builder->source));
   const std::string split = text_of(component, "split", "train");
   const Node* files = find_node(component, "data_files");
   if (files != nullptr && !is_off(*files))

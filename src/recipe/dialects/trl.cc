@@ -89,6 +89,20 @@ std::vector<DataSet> read_trl_mixture(const Layer& layer, const Node& mixture, s
 
 namespace {
 
+// The handbook's scripts of its older form pack conversations, whatever the recipe says (alignment 0.4, scripts/run_sft.py:
+// packing=True). Its scripts for pairs do not.
+void pack_as_the_handbook(Layer& layer) {
+  const Node* task = layer.given("task");
+  const bool answers = task != nullptr ? task->is_word("sft") : layer.before().task == Task::sft;
+  if (!answers || layer.given("data.packing") != nullptr) return;
+  layer.emit_default("data.packing", "true");
+  layer.read_once_as("data.packing", "false");
+  layer.note(
+      "packing",
+      "the handbook's scripts that read dataset_mixer pack conversations; here each stays whole and sees itself "
+      "alone, where TRL of that time joined and cut them: --set data.packing=false has one in a sequence");
+}
+
 // The handbook's rules for conversations: their template prints the tokens that begin and end them.
 void combine_dataset_arguments(Layer& layer, bool is_mixture) {
   const Said* begins = layer.part("@add_special_tokens");
@@ -232,6 +246,7 @@ void combine_trl(Layer& layer) {
     layer.ignore({mixture->value, mixture->key, mixture->key, 0},
                  "its rows are read as TRL reads conversations today; the handbook of its time put an empty "
                  "system message before those without one");
+  if (mixture->key == "dataset_mixer") pack_as_the_handbook(layer);
   const Node* held = find_node(mixture->value, "test_split_size");
   if (held == nullptr || is_off(*held)) return;
   const auto size = read_foreign_number(*held);

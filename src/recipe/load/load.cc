@@ -174,17 +174,38 @@ void shuffle_as_begun(Node& run) {
 namespace {
 
 // A script names files from the folder that it is started in: its own, one above it, or the working folder.
+// The folders that a script's relative paths may start in: its own, those above it, and the working folder.
+std::vector<fs::path> folders_of_script(const fs::path& script) {
+  std::vector<fs::path> folders = {fs::absolute(script).parent_path()};
+  for (int i = 0; i < 6 && folders.back().has_parent_path(); ++i)
+    folders.push_back(folders.back().parent_path());
+  folders.push_back(fs::current_path());
+  return folders;
+}
+
+// A recipe's path that begins on the author's machine ($1/repo/configs/a.yaml, /home/me/repo/configs/a.yaml): the longest
+// end of it, a folder at least, that is a file here.
+std::string path_within(const fs::path& script, const std::string& named) {
+  const std::vector<fs::path> folders = folders_of_script(script);
+  const fs::path whole = fs::path(named).relative_path();
+  std::error_code ignored;
+  for (auto begin = whole.begin(); begin != whole.end() && std::next(begin) != whole.end(); ++begin) {
+    fs::path rest;
+    for (auto part = begin; part != whole.end(); ++part) rest /= *part;
+    for (const fs::path& folder : folders)
+      if (fs::is_regular_file(folder / rest, ignored)) return rest.string();
+  }
+  return named;
+}
+
 fs::path folder_of_script(const fs::path& script, const ShellTraining& training) {
   std::vector<std::string> named = {training.config};
   for (const char* key : {"deepspeed", "deepspeed_config", "accelerate_config", "lora_config"})
     if (const Node* node = find_node(training.keys, key); node != nullptr && node->kind == Node::Kind::scalar)
       named.push_back(node->text);
   std::erase(named, "");
-  const fs::path own = fs::absolute(script).parent_path();
-  std::vector<fs::path> folders = {own};
-  for (int i = 0; i < 6 && folders.back().has_parent_path(); ++i)
-    folders.push_back(folders.back().parent_path());
-  folders.push_back(fs::current_path());
+  std::vector<fs::path> folders = folders_of_script(script);
+  if (!training.folder.empty()) folders.insert(folders.begin(), folders.front() / training.folder);
   std::error_code ignored;
   const auto first_with = [&](const std::vector<std::string>& files) -> std::optional<fs::path> {
     for (const fs::path& folder : folders)
@@ -195,7 +216,7 @@ fs::path folder_of_script(const fs::path& script, const ShellTraining& training)
   if (const auto folder = first_with(named)) return *folder;
   // The script's relative paths start where the program lies.
   const auto folder = training.script.empty() ? std::nullopt : first_with({training.script});
-  return folder.value_or(own);
+  return folder.value_or(fs::absolute(script).parent_path());
 }
 
 std::string shown_file(const std::string& file) {
@@ -311,12 +332,14 @@ std::vector<std::pair<Node, Source>> layers_of(const std::string& given) {
   RecipeText read = read_recipe_text(named);
   const std::string shown = shown_file(file);
   if (!read.training) return {{std::move(read.root), {shown, true, fs::absolute(file).parent_path()}}};
-  const ShellTraining& training = *read.training;
+  ShellTraining& training = *read.training;
+  std::error_code ignored;
+  if (!training.config.empty() && !fs::exists(training.config, ignored))
+    training.config = path_within(file, training.config);
   const fs::path folder = folder_of_script(file, training);
   std::vector<std::pair<Node, Source>> layers;
   if (!training.config.empty()) {
     const fs::path config = folder / training.config;
-    std::error_code ignored;
     if (!fs::exists(config, ignored))
       throw UsageError(formatted(
           "{}:{}: starts a training by '{}', which is neither beside the script nor above it, nor in the "

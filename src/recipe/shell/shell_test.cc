@@ -43,6 +43,31 @@ TEST_F(ShellScripts, a_command_s_arguments_are_keys) {
   EXPECT_TRUE(read.precision.master);
 }
 
+TEST_F(ShellScripts, a_recipe_that_lies_here_is_found_where_its_path_begins_on_the_authors_machine) {
+  write("configs/a.yaml", "base_model: m\nmicro_batch_size: 3\n");
+  for (const char* before : {"$1/repo/", "/home/me/repo/", "$STORAGE/"}) {
+    const std::string path = std::string(before) + "configs/a.yaml";
+    EXPECT_EQ(recipe("torchrun -m axolotl.cli.train " + path + "\n").batch.effective, 3) << path;
+  }
+  EXPECT_THAT(error_of("torchrun -m axolotl.cli.train $1/a.yaml\n"), HasSubstr("neither beside the script"));
+}
+
+TEST_F(ShellScripts, paths_begin_in_the_folder_that_the_script_has_gone_to) {
+  write("scripts/src/z.json", R"({"train_micro_batch_size_per_gpu": 3})");
+  const std::string launch =
+      "deepspeed train.py --model_name_or_path m --learning_rate 1e-4 --deepspeed z.json\n";
+  EXPECT_EQ(recipe("cd src\n" + launch).batch.effective, 3);
+  EXPECT_EQ(recipe("cd src\ncd $HOME\n" + launch).batch.effective, 8);
+}
+
+TEST_F(ShellScripts, a_rank_alone_does_not_make_a_script_llama_factorys) {
+  const std::string keys =
+      " --model_name_or_path m --lora_rank 4 --learning_rate 1e-4 --per_device_train_batch_size 2\n";
+  EXPECT_EQ(load("python finetune.py --use_lora" + keys).other_tools.tool, Tool::trl);
+  EXPECT_EQ(load("llamafactory-cli train" + keys).other_tools.tool, Tool::llama_factory);
+  EXPECT_EQ(load("python src/train_bash.py --stage sft" + keys).other_tools.tool, Tool::llama_factory);
+}
+
 TEST_F(ShellScripts, launchers_say_how_many_processes_there_are) {
   EXPECT_EQ(batch("torchrun --nproc_per_node=4 --nnodes 2 --master_port=1"), 16);
   EXPECT_EQ(batch("torchrun --standalone --nproc-per-node 3"), 6);

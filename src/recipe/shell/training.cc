@@ -426,11 +426,21 @@ class ScriptReader {
         });
       for (LaunchWord& word : words) word.line = line > 0 ? line : word.line;
       if (!words.empty()) functions_.note_call(words.front().text);
-      if (auto training = read_launch_command(words, variables_))
+      follow_folder(words);
+      if (auto training = read_launch_command(words, variables_)) {
+        training->folder = within_.string();
         found_.push_back({std::move(*training), functions_.inside()});
-      else if (const auto text_of_another = depth < kDeepest ? handed(words) : std::nullopt)
+      } else if (const auto text_of_another = depth < kDeepest ? handed(words) : std::nullopt)
         read_within(*text_of_another, words.front().line, depth + 1);
     }
+  }
+
+  // cd FOLDER: its name from here on; folders that only the machine knows end it.
+  void follow_folder(const std::vector<LaunchWord>& words) {
+    if (words.size() != 2 || words.front().text != "cd") return;
+    const std::string& folder = words[1].text;
+    const bool is_known = !is_unresolved(folder) && std::filesystem::path(folder).is_relative();
+    within_ = is_known ? (within_ / folder).lexically_normal() : std::filesystem::path();
   }
 
   void read_within(const std::string& text, int line, int depth) {
@@ -469,7 +479,7 @@ class ScriptReader {
     }
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path folder_, within_;
   ShellVariables variables_;
   Branches branches_;
   Chain chain_;

@@ -26,6 +26,7 @@ struct ShellTraining {
   std::string program;  // as under kProgramKey
   std::string script;   // the file of a program in Python, as the command names it; "" for others
   std::string config;   // the recipe that the command names; "" where it names none
+  std::string folder;   // where the script has gone to by then, from its own folder: "src"
   int line = 0;         // where the command begins
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <regex>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -123,6 +124,50 @@ void combine_start(Layer& layer) {
 // The names of attention's linears that torchtune spells otherwise.
 std::string linear_name(const std::string& theirs) { return theirs == "output_proj" ? "o_proj" : theirs; }
 
+// PEFT tries a text as an expression on the whole names of modules (tuners_utils.py: check_target_module_exists). Returns
+// the layers' linear modules that it takes in a decoder; none where it takes some of the layers, or nothing.
+std::vector<std::string> modules_of(const std::string& expression) {
+  constexpr std::array<std::string_view, 9> kModules = {
+      "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.qkv_proj",
+      "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "mlp.gate_up_proj"};
+  constexpr std::array<int, 6> kLayers = {0, 1, 2, 7, 10, 23};
+  constexpr size_t kLongest = 300;
+  if (expression.size() > kLongest) return {};
+  const std::regex matcher(expression);
+  for (const char* stem : {"model.layers.", "model.language_model.layers.", "language_model.model.layers."}) {
+    std::vector<std::string> names;
+    for (const std::string_view module : kModules) {
+      const auto taken = std::ranges::count_if(kLayers, [&](int layer) {
+        return std::regex_match(formatted("{}{}.{}", stem, layer, module), matcher);
+      });
+      if (taken != 0 && taken != std::ssize(kLayers)) return {};
+      if (taken != 0) names.emplace_back(module.substr(module.find('.') + 1));
+    }
+    if (!names.empty()) return names;
+  }
+  return {};
+}
+
+// Returns true if the targets are such an expression.
+bool combine_expression(Layer& layer, const Said& targets) {
+  if (targets.value.items.size() != 1) return false;
+  const Node& said = targets.value.items.front();
+  if (said.text.find_first_of("\\[(*+|^$?") == std::string::npos) return false;
+  std::vector<std::string> names;
+  try {
+    names = modules_of(said.text);
+  } catch (const std::regex_error&) {  // NOLINT: refused below
+  }
+  if (names.empty())
+    layer.refuse_until_later(
+        targets,
+        "takes no linear module of every layer: method.targets names modules, and method.layers the layers",
+        "method.targets");
+  else
+    layer.emit("method.targets", list_at(targets.value, names), {&targets});
+  return true;
+}
+
 void combine_targets(Layer& layer) {
   if (!layer.says({"@targets", "@all_targets", "@attention_targets", "@mlp_targets", "@head_target"})) return;
   const Said* targets = layer.part("@targets");
@@ -135,6 +180,7 @@ void combine_targets(Layer& layer) {
     return layer.emit("method.targets", list_at(targets->value, both), from);
   }
   if (all != nullptr && targets == nullptr) layer.ignore(*all, "off, as here", true);
+  if (targets != nullptr && combine_expression(layer, *targets)) return;
   if (targets != nullptr) {
     // PEFT knows no module of that name; a script of one's own that takes the word means all of them by it.
     const bool is_peft =

@@ -76,7 +76,13 @@ std::optional<Count> without_splits(Layer& layer, Count count) {
     const int64_t parts = read_foreign_whole(split->value).value_or(0);
     if (parts < 2 && layer.says({part}))
       layer.ignore(*split, "one device: nothing is launched, sharded or exchanged");
-    if (count.value == 0 || parts < 2) continue;
+    if (parts < 2) continue;
+    if (count.value == 0) {
+      if (layer.says({part}))
+        layer.ignore(*split, "its devices are one process of the batch, whose number is not said");
+      continue;
+    }
+    layer.withdraw(*split);
     if (count.value % parts != 0) {
       refuse_batch(layer, *split, formatted("{} processes cannot be divided by {}", count.value, parts));
       return std::nullopt;
@@ -131,11 +137,15 @@ Count counted_otherwise(Layer& layer) {
   if (by_ray && number_of(workers) > 1) return {number_of(workers), present({workers, layer.part("@ray")})};
   const Said* shards = layer.part("@shards");
   const Said* replicas = layer.part("@replicas");
+  // By default, and with -1, torchtune divides among all devices that are left.
+  const bool takes_rest = layer.tool() == Tool::torchtune &&
+                          (shards == nullptr || read_foreign_whole(shards->value).value_or(-1) < 0);
   const int64_t ranks = processes_in_all(number_of(replicas), number_of(shards));
-  if (ranks > 1) return {ranks, present({shards, replicas})};
+  if (ranks > 1 && !takes_rest) return {ranks, present({shards, replicas})};
   for (const char* part : {"@ray_workers", "@ray", "@shards", "@replicas"})
     if (layer.says({part}))
-      layer.ignore(*layer.part(part), "one device: nothing is launched, sharded or exchanged");
+      layer.ignore(*layer.part(part), takes_rest ? "all processes count, however they divide the weights"
+                                                 : "one device: nothing is launched, sharded or exchanged");
   return {};
 }
 

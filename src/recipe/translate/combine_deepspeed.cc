@@ -77,10 +77,6 @@ void check_exchange(const Node& config) {
       throw UsageError(formatted(
           "'{}': quantised collectives (ZeRO++) are lossy and do not exist here; set it to false", key));
   }
-  const Node* group = find_node(config, "zero_optimization.mics_shard_size");
-  if (group != nullptr && read_foreign_whole(*group).value_or(0) > 0)
-    throw UsageError(
-        "'mics_shard_size' divides among some of the devices, which does not exist here; remove it");
 }
 
 // Checks keys of such a file outside of ZeRO: keys that change the experiment must say "auto", or nothing
@@ -190,10 +186,26 @@ const ShippedZero* shipped_zero(const Layer& layer, const Node& said) {
 
 }  // namespace
 
-std::optional<Node> deepspeed_config(const Layer& layer, const Node& said) {
+bool is_missing_file(const Layer& layer, const Node& said) {
+  std::error_code ignored;
+  return said.kind == Node::Kind::scalar &&
+         !std::filesystem::exists(layer.source().folder / layer.locate(said).text, ignored);
+}
+
+// integrations/deepspeed.py of transformers: a file must have the recipe's batch, rate, warm-up, clipping and precision,
+// or auto. An optimizer or a schedule of its own is all that a missing file may add.
+std::optional<Node> deepspeed_config(Layer& layer, const Node& said) {
   const Node& named = named_file(said);
+  layer.forget_note("DeepSpeed's file");
   if (shipped_zero(layer, named) != nullptr) return std::nullopt;
-  return layer.read_file(named);
+  if (!is_missing_file(layer, named)) return layer.read_file(named);
+  layer.note(
+      "DeepSpeed's file",
+      formatted("{} is not on this machine; transformers refuses one whose batch, rate, warm-up or precision "
+                "differ from the recipe's, but a scheduler or an optimizer in it decides instead of the "
+                "recipe's: say it by schedule and optimizer if it has one",
+                excerpt(named.text)));
+  return std::nullopt;
 }
 
 void take_deepspeed_trainer(Layer& layer, const Said& file, const Node& config) {
@@ -263,7 +275,9 @@ std::optional<Division> read_deepspeed_division(Layer& layer, const std::vector<
     if (config != nullptr) {
       const auto tree = deepspeed_config(layer, config->value);
       if (tree) check_experiment(*tree, layer);
-      division = tree ? read_zero(*tree) : shipped_zero(layer, named_file(config->value))->zero;
+      const ShippedZero* shipped = shipped_zero(layer, named_file(config->value));
+      if (!tree && shipped == nullptr) return Division{};  // the planner chooses
+      division = tree ? read_zero(*tree) : shipped->zero;
     }
   } catch (const UsageError& error) {
     layer.refuse(*config, error.what());

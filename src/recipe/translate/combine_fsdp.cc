@@ -13,14 +13,15 @@
 namespace plimsoll {
 namespace {
 
-// torch.distributed.fsdp.ShardingStrategy, which files also count from 1. -1: refused.
+// torch.distributed.fsdp.ShardingStrategy, which files also count from 1. Hybrid ones divide among the devices of a
+// machine and are whole in each machine; here all devices divide the same, and compute the same numbers.
 struct Strategy {
   std::string_view name;
   int64_t stage;
 };
 constexpr std::array kStrategies = {Strategy{"full_shard", 3}, Strategy{"shard_grad_op", 2},
-                                    Strategy{"no_shard", 0}, Strategy{"hybrid_shard", -1},
-                                    Strategy{"hybrid_shard_zero2", -1}};
+                                    Strategy{"no_shard", 0}, Strategy{"hybrid_shard", 3},
+                                    Strategy{"hybrid_shard_zero2", 2}};
 
 const Strategy* find_strategy(const Node& node) {
   if (node.kind != Node::Kind::scalar) return nullptr;
@@ -51,18 +52,7 @@ class Reader {
           said, formatted("'{}' is no strategy of FSDP: full_shard, shard_grad_op, no_shard", node.text),
           "memory.shard");
     }
-    if (strategy->stage >= 0) {
-      division.stage = strategy->stage;
-      return;
-    }
-    is_refused = true;
-    layer_.refuse_until_later(
-        said,
-        formatted(
-            "{} divides among the devices of a machine and is whole in each machine, which does not exist here; "
-            "say memory.shard: states, gradients or weights",
-            node.text),
-        "memory.shard");
+    division.stage = strategy->stage;
   }
   void take_offload(const Node* flag) {
     if (flag != nullptr && !is_off(*flag)) division.states = division.weights = true;

@@ -70,7 +70,22 @@ bool read_mesh(Layer& layer, const Said& said, const Node& config) {
   return says_something;
 }
 
+bool is_shipped(const Node& said) {
+  return said.kind == Node::Kind::scalar &&
+         std::any_of(kShippedLaunches.begin(), kShippedLaunches.end(),
+                     [&](const ShippedLaunch& shipped) { return said.text == shipped.name; });
+}
+
 void read_launch(Layer& layer, const Said& said) {
+  layer.forget_note("accelerate's file");
+  if (!is_shipped(said.value) && is_missing_file(layer, said.value)) {
+    layer.ignore(said, "not on this machine; world_size says how many processes it starts");
+    return layer.note(
+        "accelerate's file",
+        formatted("{} is not on this machine: a number of processes, accumulated gradients or a "
+                  "precision in it are not read; --set accelerate_config=FILE names it",
+                  excerpt(said.value.text)));
+  }
   const Node config = launch_config(layer, said.value);
   if (config.kind != Node::Kind::map)
     throw UsageError("expected a map of accelerate's keys, found " + describe(config));

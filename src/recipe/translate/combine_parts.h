@@ -61,9 +61,11 @@ std::vector<const Said*> keys_of_launch(const Layer& layer);
 // DeepSpeed, and accelerate's FSDP under autocast, train an fp32 copy of weights that were loaded in bf16.
 bool keeps_whole_copy(const Layer& layer);
 
-// The tree of a DeepSpeed section or file; nothing for one that a tool ships, known by its name alone
-// (combine_deepspeed.cc). Throws UsageError.
-std::optional<Node> deepspeed_config(const Layer& layer, const Node& said);
+// Returns true for the name of a file of theirs that is not on this machine.
+bool is_missing_file(const Layer& layer, const Node& said);
+// The tree of a DeepSpeed section or file; nothing for one that a tool ships, known by its name alone, and for one that
+// is missing, which a note names (combine_deepspeed.cc). Throws UsageError.
+std::optional<Node> deepspeed_config(Layer& layer, const Node& said);
 // Takes the optimizer and the schedule that it brings, which are then those of the training. Throws UsageError.
 void take_deepspeed_trainer(Layer& layer, const Said& file, const Node& config);
 // Emits such a schedule; returns false if the recipe has no such schedule.

@@ -35,6 +35,10 @@ std::string loss_of(const Layer& layer) {
   if (loss != nullptr && loss->value.items.size() == 1) name = loss->value.items.front().text;
   if (name.empty())
     if (const Said* rl = layer.part("@rl")) name = rl->value.text;
+  // Robust DPO without flipped labels (trl/trainer/dpo_trainer.py: label_smoothing) is DPO.
+  const Said* flipped = layer.part("@pref_smoothing");
+  if (name == "robust" && layer.tool() == Tool::trl && (flipped == nullptr || is_off(flipped->value)))
+    name = "sigmoid";
   const bool normed = is_true(layer.part("@pref_norm"));
   return normed && (name.empty() || name == "sigmoid") ? "sigmoid_norm" : name;
 }
@@ -258,6 +262,55 @@ void combine_prompt_length(Layer& layer) {
                  "TRL cuts prompts by themselves no more since 0.29: max_length counts prompt and answer");
 }
 
+// trl 0.12 to 0.28, trl/trainer/dpo_trainer.py: answers are cut before max_length counts; orpo_trainer.py: of models with
+// an encoder alone.
+void combine_answer_length(Layer& layer) {
+  if (!layer.says({"@max_answer"})) return;
+  const Said* length = layer.part("@max_answer");
+  const Node* most = layer.given("data.max_length");
+  const Node* loss = layer.given("dpo.loss");
+  const double answer = read_foreign_number(length->value).value_or(0);
+  const bool is_longest = most != nullptr && answer >= read_foreign_number(*most).value_or(answer + 1);
+  if (is_off(length->value) || is_longest)
+    layer.ignore(*length, "answers are cut at max_length, which is no longer");
+  else if (loss != nullptr && loss->is_word("orpo"))
+    layer.ignore(*length, "read of models with an encoder alone");
+  else
+    layer.refuse(*length,
+                 "answers that are cut by themselves do not exist here; max_length counts prompt and answer");
+}
+
+// torchtune names its loss by a class (torchtune/modules/loss, torchtune/rlhf/loss); those of a preference have
+// arguments of their own, whose defaults are DPO's here. A second checkpointer is that of the reference.
+void combine_loss_component(Layer& layer) {
+  static constexpr std::array<std::string_view, 3> kEntropy = {"cewithchunkedoutputloss",
+                                                               "linearcrossentropyloss", "crossentropyloss"};
+  if (layer.says({"@loss_component"})) {
+    const Said* loss = layer.part("@loss_component");
+    const std::string name = word_of(loss->value, "_component_");
+    if (name == "dpoloss") {
+      layer.emit("task", "dpo", {loss});
+      layer.emit("dpo.loss", "sigmoid", {loss});
+    } else if (std::find(kEntropy.begin(), kEntropy.end(), name) != kEntropy.end()) {
+      layer.ignore(*loss, "cross-entropy, in chunks where the memory asks for it");
+    } else {
+      layer.refuse(*loss,
+                   formatted("'{}' is not known here; CEWithChunkedOutputLoss, LinearCrossEntropyLoss, "
+                             "CrossEntropyLoss and DPOLoss are",
+                             excerpt(loss->value.text)));
+    }
+  }
+  if (!layer.says({"@ref_checkpointer"})) return;
+  const Said* reference = layer.part("@ref_checkpointer");
+  const Node* model = layer.given("model");
+  const Node* folder = find_node(reference->value, "checkpoint_dir");
+  if (folder != nullptr && model != nullptr && folder->text == model->text)
+    layer.ignore(*reference, "the model that the training begins with, as here");
+  else
+    layer.refuse(*reference,
+                 "another reference than the model that the training begins with does not exist here");
+}
+
 bool is_task(const Layer& layer, Task task, std::string_view name) {
   const Node* said = layer.given("task");
   return said != nullptr ? said->text == name : layer.before().task == task;
@@ -301,8 +354,10 @@ void combine_dropout(Layer& layer) {
 }  // namespace
 
 void combine_preference(Layer& layer) {
+  combine_loss_component(layer);
   combine_trainer(layer);
   combine_prompt_length(layer);
+  combine_answer_length(layer);
   combine_reward_model(layer);
   combine_scripts(layer);
   if (layer.says({"@rl"})) layer.emit("task", "dpo", {layer.part("@rl")});

@@ -3,6 +3,8 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
@@ -374,7 +376,17 @@ void combine_special_tokens(Layer& layer) {
   layer.emit("data.special_tokens", tokens, from);
 }
 
-// The tokens that tokenizer_config.json of the model names; nothing if the model is not on this machine.
+// Adds the tokens that a tokenizer.json adds to its vocabulary.
+void add_tokens_of(const std::filesystem::path& file, std::set<std::string>& tokens) {
+  std::ifstream stream(file);
+  const auto tokenizer = nlohmann::json::parse(stream, nullptr, false);
+  if (!tokenizer.is_object() || !tokenizer.contains("added_tokens")) return;
+  for (const auto& token : tokenizer["added_tokens"])
+    if (token.is_object() && token.contains("content") && token["content"].is_string())
+      tokens.insert(token["content"].get<std::string>());
+}
+
+// The tokens that the model's tokenizer_config.json and tokenizer.json add; nothing if the model is not on this machine.
 std::optional<std::set<std::string>> named_tokens(const Layer& layer) {
   const Node* model = layer.given("model");
   if (model == nullptr) return std::nullopt;
@@ -385,6 +397,7 @@ std::optional<std::set<std::string>> named_tokens(const Layer& layer) {
   const auto config = read_whole(layer, *model, file);
   if (!config) return std::nullopt;
   std::set<std::string> tokens;
+  add_tokens_of(file.parent_path() / "tokenizer.json", tokens);
   if (const Node* added = find_node(*config, "added_tokens_decoder"); added != nullptr)
     for (const Node& token : added->items)
       if (const Node* content = find_node(token, "content"); content != nullptr) tokens.insert(content->text);
@@ -418,7 +431,7 @@ void combine_new_tokens(Layer& layer) {
         *said,
         formatted("other tokens than the tokenizer's are not supported{}",
                   known
-                      ? formatted(": its tokenizer_config.json has no {}", join(missing, ", "))
+                      ? formatted(": the tokenizer has no {}", join(missing, ", "))
                       : std::string(" (whether it has them is not known: the model is not on this machine)")),
         "model");
   }

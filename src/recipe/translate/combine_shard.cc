@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "base/format.h"
 #include "recipe/translate/combine.h"
 #include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
@@ -91,31 +92,20 @@ int64_t devices_of(const Said* said) {
 }
 
 // A mesh of devices (accelerate's ParallelismConfig): shards divide the weights, as FSDP2 does (`is_divided` if keys of
-// FSDP or DeepSpeed say how). Whole copies of what is divided, and devices that share a layer or a sequence, do not
-// exist here.
+// FSDP or DeepSpeed say how). Whole copies of shards, and devices that share a layer or a sequence, change where
+// numbers lie and none of them: all devices divide the weights instead.
 void combine_mesh(Layer& layer, bool is_divided) {
   for (const std::string_view part : kSplits) {
     const Said* split = layer.part(part);
     if (split == nullptr || !layer.says({part}) || devices_of(split) < 2) continue;
-    layer.refuse_until_later(
-        *split,
-        "devices that share a layer or a sequence do not exist here; --set memory.shard=weights "
-        "divides the weights among devices",
-        "memory.shard");
+    layer.note(
+        std::string(part),
+        formatted("the devices of '{}' share a layer or a sequence there and count as one process of the "
+                  "batch; here memory.shard says what several devices divide",
+                  split->as_written));
   }
-  if (!layer.says({"@shards", "@replicas"})) return;
+  if (!layer.says({"@shards"})) return;
   const Said* shards = layer.part("@shards");
-  const Said* replicas = layer.part("@replicas");
-  // By default, and with -1, torchtune divides among all devices that are left.
-  const bool by_tune = layer.tool() == Tool::torchtune &&
-                       (shards == nullptr || read_foreign_whole(shards->value).value_or(-1) < 0);
-  const bool shards_weights = devices_of(shards) > 1 || is_divided || by_tune;
-  if (devices_of(replicas) > 1 && shards_weights)
-    return layer.refuse_until_later(
-        *replicas,
-        "weights that are divided among some devices and whole copies of them (HYBRID_SHARD) do not exist here; say "
-        "memory.shard: states, gradients or weights",
-        "memory.shard");
   if (devices_of(shards) > 1 && !is_divided && divides(layer))
     layer.emit("memory.shard", kShards.back(), {shards});
 }

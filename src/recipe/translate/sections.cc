@@ -400,6 +400,9 @@ bool is_of_logs(std::string_view key) {
 }
 
 bool is_beside_training(std::string_view key) {
+  // These save the model or parts of it in some form, and say nothing of which states are kept.
+  static constexpr std::string_view kForms[] = {"save_merged", "save_embedding", "save_lora", "save_full",
+                                                "save_model",  "save_adapter",   "save_peft", "save_final"};
   // First words: saving, evaluating, reporting, machines, and what is done with the model afterwards.
   static constexpr std::string_view kBegin[] = {
       "save_", "eval_",   "test_",    "log_", "print_", "plot_",   "push_",   "upload_",
@@ -425,7 +428,8 @@ bool is_beside_training(std::string_view key) {
     return std::any_of(std::begin(words), std::end(words),
                        [&](std::string_view word) { return small.find(word) != std::string::npos; });
   };
-  if (std::find(std::begin(kWhole), std::end(kWhole), small) != std::end(kWhole)) return true;
+  if (std::find(std::begin(kWhole), std::end(kWhole), small) != std::end(kWhole) || begins(kForms))
+    return true;
   if (holds(kNot)) return false;
   return begins(kBegin) || (begins(kBeginOfPlaces) && !holds(kNotOfPlaces));
 }

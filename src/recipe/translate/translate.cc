@@ -219,10 +219,16 @@ bool has_training_arguments(const Node& root) {
                              "save_total_limit", "logging_steps"});
 }
 
-// Keys of LLaMA-Factory that others have not.
+// Keys of LLaMA-Factory that others have not; of two that scripts of one's own have as well no script is known, nor a file
+// with other words for adapters.
 bool holds_llama_factory(const Node& root) {
-  return holds_one_of(root, {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir",
-                             "lora_target", "lora_rank", "quantization_bit"});
+  if (holds_one_of(root,
+                   {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target"}))
+    return true;
+  const Node* program = find_node(root, kProgramKey);
+  const bool is_of_script = program != nullptr && program->text.ends_with(".py");
+  return !is_of_script && holds_one_of(root, {"lora_rank", "quantization_bit"}) &&
+         !holds_one_of(root, {"lora_target_modules", "target_modules", "use_lora"});
 }
 
 // TrainingArguments as transformers writes them, without the model and the rows: a script of one's own has those.

@@ -13,12 +13,14 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from small_models import LLAMA, ROOT, steps, tiny_recipe
+from small_models import DELTA, LLAMA, ROOT, steps, tiny_recipe
 
 PLIMSOLL = ROOT / "build" / "plimsoll"
 MISTRAL = str(ROOT / "examples/mistral-7b-lora")
 # Wide enough that tensors are large enough to be moved.
 WIDE = {**LLAMA, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 4}
+# Layers that differ, as many as are counted by those that have a part in one place.
+HYBRID = {**DELTA, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 8, "full_attention_interval": 4, "layer_types": None}
 SHAPE = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
          "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": False}
 
@@ -87,6 +89,7 @@ class HomesTest(unittest.TestCase):
         self.assertLessEqual(report["host"]["planned_peak_bytes"], 40 << 30)
         whole = self.plan(*words, "--set", "memory.offload_to={states: host}")
         self.assertFalse(whole["feasible"])
+        self.assertTrue(self.plan("Qwen/Qwen3.5-9B", *words[1:])["feasible"])  # its layers differ
 
     def seconds(self, *words):
         report = self.plan(*words)
@@ -153,6 +156,31 @@ class HomesTest(unittest.TestCase):
                         words = ("--disk", "1GiB", "--set", f"memory.offload_to={homes}", "--set", f"memory.prefetch={prefetch}")
                         moved = self.train(device, f"{device}-{i}-{prefetch}", *words)
                         self.assertEqual(moved, resident)
+
+    def test_parts_that_the_planner_puts_in_part_run_with_the_bits_of_keeping_all(self):
+        for name, config in (("few", WIDE), ("hybrid", HYBRID)):
+            with self.subTest(model=name):
+                folder = self.folder / name
+                folder.mkdir()
+                recipe = tiny_recipe(folder, config, "run")
+                words = ("--quiet", "--set", "memory.loss_chunk=48", "--set", "batch.micro=2", "--set", "memory.recompute=none")
+                whole = self.plan(recipe, *words[1:], "--set", "memory.offload_to={}")
+                for spare in range(1, 40):  # KiB below that, in steps of 32
+                    memory = f"{whole['process']['planned_peak_rss_bytes'] // 1024 - 32 * spare}KiB"
+                    tight = (*words, "--disk", "1GiB", "--memory", memory)
+                    homes = self.plan(recipe, *tight[1:])["variant"]["offload_to"]
+                    if any(isinstance(home, dict) for home in homes.values()):
+                        break
+                else:
+                    self.fail("nothing is in part")
+                runs = []
+                for output, more in (("resident", (*words, "--set", "memory.offload_to={}")), ("tight", tight)):
+                    done = self.plimsoll("train", recipe, *more, "--set", f"output={folder / output}")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    record = json.loads((folder / output / "run.json").read_text())
+                    self.assertEqual(record["planned"]["device_arena_bytes"], record["measured"]["device_arena_bytes"])
+                    runs.append([(step["loss"], step["grad_norm"]) for step in steps(folder / output)])
+                self.assertEqual(runs[0], runs[1])
 
     def test_what_cannot_be_stated_is_refused_in_a_line_with_the_most_that_can(self):
         recipe = tiny_recipe(self.folder, WIDE, "refused")

@@ -43,12 +43,10 @@ std::vector<int64_t> depths_of_each(const Experiment& experiment, int64_t layers
 int64_t planning_work() { return work_done; }
 void add_planning_work(int64_t ops) { work_done += ops; }
 
-bool has_many_layers(const Experiment& experiment) {
-  return std::ranges::min(experiment.model.stacks()) >= kFewest;
-}
+bool has_many_layers(const Experiment& experiment) { return experiment.model.layers >= kFewest; }
 
 bool is_deep(const Experiment& experiment) {
-  return experiment.layers_are_alike() && has_many_layers(experiment);
+  return experiment.layers_are_alike() && std::ranges::min(experiment.model.stacks()) >= kFewest;
 }
 
 int64_t program_heap_bytes(int64_t ops, int64_t tensors) {

@@ -154,7 +154,7 @@ struct StackDepth {
   int64_t first = 0;  // from 1 to blocks; all of them only where both points are the same
 };
 
-// Returns true if each stack has so many layers that a layer is a small share of it.
+// Returns true if a layer is a small share of all, of an encoder and a decoder together.
 bool has_many_layers(const Experiment& experiment);
 
 // Returns true if a few layers of each stack stand for all: there are many, and they are alike. Others are measured as they are.

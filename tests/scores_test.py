@@ -691,6 +691,9 @@ class Scores(CommandTest):
         refused(4, "bad.jsonl:7: the label is \"poem\", the classes are question, order, fact",
                 good + [{"text": "x", "label": "poem"}])
         refused(4, "bad.jsonl:7: the label is 3", good + [{"text": "x", "label": 3}])
+        for missing in ("NaN", "inf"):  # as pandas writes what is not there
+            refused(4, f"bad.jsonl:3: the label is \"{missing}\", a number is expected",
+                    [{"text": "x", "label": 1.5}, {"text": "y", "label": 2}, {"text": "z", "label": missing}], classify={"labels": None, "problem": "numbers"})
         refused(2, "label", [{"text": "x", "kind": "question"}])
         refused(2, "name the classes", good, classify={"labels": None})
         refused(2, "rejected", [{"chosen": "x", "worse": "y"}], of="reward")

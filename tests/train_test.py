@@ -131,6 +131,11 @@ class TrainTest(unittest.TestCase):
             self.assertEqual(again.returncode, 0, again.stderr)
             self.assertEqual(tensors(straight / weights), want, name)
             self.assertEqual(losses(straight), want_losses, name)
+        record = (straight / "run.json").read_bytes()
+        over = run("train", straight.parent / "recipe.json", "--resume")
+        self.assertEqual(over.returncode, 0, over.stderr)
+        self.assertIn("all 8 steps were done before: nothing was trained", over.stdout + over.stderr)
+        self.assertEqual((straight / "run.json").read_bytes(), record)
 
     def test_what_is_offloaded_changes_no_byte_of_a_run_and_may_change_in_the_middle_of_one(self):
         everything = {"disk": "1GiB", "offload": ["states", "gradients", "weights", "activations"]}

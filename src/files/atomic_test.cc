@@ -276,6 +276,7 @@ TEST(WorkFolder, a_folder_that_this_user_may_not_write_to_is_named) {
   if (geteuid() != 0) GTEST_SKIP() << "another user takes root";
   const TestFolder folder;
   std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  std::filesystem::create_directory(folder.path() / ".plimsoll");
   folder.write(".plimsoll/lock", "");
   constexpr uid_t kAnother = 64'001;
   ASSERT_EQ(seteuid(kAnother), 0);

@@ -2,6 +2,7 @@
 
 #include "base/format.h"
 #include "base/system_memory.h"
+#include "files/json.h"
 #include "prepare/planned_card.h"
 #include "runs/checkpoint.h"
 #include "runs/model_card.h"
@@ -14,6 +15,16 @@ void keep_card(const RunWish& wish, const RunRecord& done) {
   if (const std::string note = keep_measured(CardUse::measured(*done.card)); !note.empty())
     wish.observer.event("note    the GPU memory that this run measured could not be saved: " + note,
                         LogLevel::warn);
+}
+
+// Returns whether the folder's record is of a run that did all its steps.
+bool is_record_of_end(const std::filesystem::path& output) {
+  constexpr int64_t kMost = 1 << 20;
+  std::error_code unknown;
+  const std::filesystem::path record = output / "run.json";
+  if (!std::filesystem::exists(record, unknown)) return false;
+  const nlohmann::json read = read_json(record, kMost);
+  return read.is_object() && read.value("finished", nlohmann::json()) == true;
 }
 
 void log_end(const TrainerParts& parts, const TrainerState& current) {
@@ -67,9 +78,17 @@ void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState&
     const TrainerState of = read_trainer_state(*best);
     done.best = BestStep{of.step, *of.eval_loss, goal, *of.evaluated(goal)};
   }
-  write_run_json(wish.folder, plan, done, tally.times);
-  write_model_card(wish.folder, wish.settings.recipe.model_card(plan, done));
+  // A run that was resumed at its end keeps what its steps measured.
+  const bool nothing_left = tally.times.steps() == 0 && current.step > 0 && is_record_of_end(output);
+  if (!nothing_left) {
+    write_run_json(wish.folder, plan, done, tally.times);
+    write_model_card(wish.folder, wish.settings.recipe.model_card(plan, done));
+  }
   log_end(parts, current);
+  if (nothing_left)
+    return wish.observer.event(
+        formatted("done    all {} steps were done before: nothing was trained, and run.json stays as it was",
+                  format_count(current.step)));
   if (parts.profile != nullptr) wish.observer.result(parts.profile->write(wish.folder));
   const bool whole = !plan.request.workload.experiment.lora || wish.settings.weights.init == Init::weights;
   report_end(wish.observer, output, plan, done, tally.times, whole);

@@ -377,7 +377,7 @@ TEST(Packed, texts_are_read_as_what_is_in_them) {
 TEST_F(Formats, endings_of_names_are_read_in_any_case) {
   EXPECT_THAT(texts("A.JSONL", "{\"t\": \"x\"}\n"), ElementsAre("x"));
   EXPECT_THAT(texts("A.Csv", "t,u\ny,1\n"), ElementsAre("y"));
-  EXPECT_THAT(texts("A.JSONL.GZ", packed_by_gzip("{\"t\": \"z\"}\n")), ElementsAre("z"));
+  EXPECT_THAT(texts("B.JSONL.GZ", packed_by_gzip("{\"t\": \"z\"}\n")), ElementsAre("z"));
   EXPECT_EQ(data_files(folder_.path()).size(), 3);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -69,14 +71,17 @@ int64_t class_of(const ordered_json& label, const Labels& labels, const Where& w
                                label.dump().substr(0, 60), known));
 }
 
+// NaN and infinity, which files have where a value was missing, are no numbers to learn.
 float number_of(const ordered_json& label, const Where& where) {
-  if (label.is_number()) return label.get<float>();
+  float number = std::numeric_limits<float>::quiet_NaN();
+  if (label.is_number()) number = label.get<float>();
   if (label.is_string()) {
     const auto& text = label.get_ref<const std::string&>();
-    float number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error == std::errc() && end == text.data() + text.size()) return number;
+    if (error != std::errc() || end != text.data() + text.size())
+      number = std::numeric_limits<float>::quiet_NaN();
   }
+  if (std::isfinite(number)) return number;
   throw DamagedError(
       formatted("{}: the label is {}, a number is expected.", where(), label.dump().substr(0, 60)));
 }

@@ -358,10 +358,16 @@ class Command {
         read_argument(*option, line);
       } else if (is_recipe_file(word) && training_.config.empty()) {
         take_config(word, line);
-      } else if (const size_t equals = word.find('='); equals != std::string::npos && equals > 0) {
-        say(word.substr(0, equals), word.substr(equals + 1), line);
+      } else {
+        say_word(word, line);
       }
     }
+  }
+
+  // key=value
+  void say_word(const std::string& word, int line) {
+    const size_t equals = word.find('=');
+    if (equals != std::string::npos && equals > 0) say(word.substr(0, equals), word.substr(equals + 1), line);
   }
 
   void take_config(const std::string& file, int line) {
@@ -374,8 +380,11 @@ class Command {
     std::vector<std::string> values;
     if (option.value) values = {*option.value};
     while (!option.value && !is_done() && !option_of(text())) values.push_back(words_[at_++].text);
-    if (is_one_of(option.name, kConfig) && values.size() == 1 && is_recipe_file(values.front()))
-      return take_config(values.front(), line);
+    if (is_one_of(option.name, kConfig) && !values.empty() && is_recipe_file(values.front())) {
+      take_config(values.front(), line);
+      for (size_t i = 1; i < values.size(); ++i) say_word(values[i], line);
+      return;
+    }
     if (values.empty()) return option.name == "deepspeed" ? void() : say(option.name, "true", line);
     if (values.size() == 1) return say_argument(option.name, values.front(), line);
     Node list;

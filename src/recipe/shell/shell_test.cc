@@ -68,6 +68,21 @@ TEST_F(ShellScripts, a_rank_alone_does_not_make_a_script_llama_factorys) {
   EXPECT_EQ(load("python src/train_bash.py --stage sft" + keys).other_tools.tool, Tool::llama_factory);
 }
 
+// torchtune's words behind the recipe's file change its keys.
+TEST_F(ShellScripts, a_recipe_of_torchtunes_takes_the_words_behind_it) {
+  write(
+      "tt.yaml",
+      "model: {_component_: torchtune.models.llama3.lora_llama3_8b, lora_rank: 8}\nbatch_size: 2\noptimizer: {lr: 1e-4}\n");
+  for (
+      const char* words :
+      {"tune run lora_finetune_single_device --config tt.yaml batch_size=4 optimizer.lr=1e-5",
+       "tune run --nproc_per_node 1 lora_finetune_distributed --config tt.yaml batch_size=4 optimizer.lr=1e-5"}) {
+    const Recipe read = recipe(words);
+    EXPECT_EQ(read.batch.effective, 4) << words;
+    EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-5) << words;
+  }
+}
+
 TEST_F(ShellScripts, launchers_say_how_many_processes_there_are) {
   EXPECT_EQ(batch("torchrun --nproc_per_node=4 --nnodes 2 --master_port=1"), 16);
   EXPECT_EQ(batch("torchrun --standalone --nproc-per-node 3"), 6);

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/loadline")]
 from recipes import write_recipe  # noqa: E402
 from shard import SuiteLoader, is_mine  # noqa: E402
+from small_models import DELTA  # noqa: E402
 
 PLIMSOLL = ROOT / "build" / "plimsoll"
 MIB, GIB = 1 << 20, 1 << 30
@@ -591,28 +592,27 @@ class SmallRuns(FolderTest):
             self.assertEqual(done.returncode, 0, f"recipe {seed}: {done.stderr}")
 
     def test_the_search_for_a_plan_counts_to_no_run(self):
-        """Thousands of variants of a model whose run takes little; each is weighed, by a process of its own."""
+        """Variants of a model whose layers differ, each measured in full; each is weighed, by a process of its own."""
         path, settings = write_recipe(self.folder / "r", 7)
-        config = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], "hidden_size": 96, "intermediate_size": 200,
-                  "num_hidden_layers": 36, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 24,
-                  "vocab_size": 904, "max_position_embeddings": 512, "rms_norm_eps": 1e-6}
+        config = {**DELTA, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "full_attention_interval": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "vocab_size": 904, "max_position_embeddings": 512}
         (self.folder / "r/model/config.json").write_text(json.dumps(config))
         (self.folder / "r/rows.jsonl").write_text("".join(
             json.dumps({"input_ids": [(7 * i + j) % 900 for j in range(32)]}) + "\n" for i in range(1200)))
         settings.update({"method": {"type": "qlora", "r": 2}, "precision": "bf16", "optimizer": {"lr": 1e-3},
-                         "batch": {"effective": 480}, "schedule": {"max_steps": 2, "warmup": 1},
-                         "memory": {"device": "70MiB", "disk": "1GiB"}, "save": {"every": 0}, "eval": {"every": 0}})
+                         "batch": {"effective": 48}, "schedule": {"max_steps": 2, "warmup": 1},
+                         "memory": {"device": "80MiB", "disk": "1GiB"}, "save": {"every": 0}, "eval": {"every": 0}})
         settings["data"].update({"max_length": 32, "eval": "10%"})
         path.write_text(json.dumps(settings))
         done = run("train", path, "--threads", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
         report = json.loads((self.folder / "r/run/run.json").read_text())
         planned = report["planned"]["process_peak_rss_bytes"]
-        self.assertLessEqual(planned, 70 * MIB)
+        self.assertLessEqual(planned, 80 * MIB)
         self.assertLessEqual(report["measured"]["process_peak_rss_bytes"], planned)
-        said = re.search(r"the search for the plan took ([\d.]+) MiB in a process of its own, more than memory \(70.0 MiB\)", done.stdout + done.stderr)
+        said = re.search(r"the search for the plan took ([\d.]+) MiB in a process of its own, more than memory \(80.0 MiB\)", done.stdout + done.stderr)
         self.assertIsNotNone(said, "the search has more than the run, and its figure is told: " + done.stdout + done.stderr)
-        self.assertTrue(70 < float(said[1]) < 100, said[0])
+        self.assertTrue(80 < float(said[1]) < 300, said[0])
 
     def test_a_run_of_an_earlier_version_goes_on_with_a_note(self):
         path, settings = write_recipe(self.folder / "r", 7)

@@ -72,6 +72,7 @@ TEST_F(ShellScripts, a_rank_alone_does_not_make_a_script_llama_factorys) {
 TEST_F(ShellScripts, a_recipe_of_torchtunes_takes_the_words_behind_it) {
   write(
       "tt.yaml",
+      "checkpointer: {checkpoint_dir: m}\n"
       "model: {_component_: torchtune.models.llama3.lora_llama3_8b, lora_rank: 8}\nbatch_size: 2\noptimizer: {lr: 1e-4}\n");
   for (
       const char* words :

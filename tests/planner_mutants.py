@@ -39,7 +39,7 @@ MUTANTS = {
     "two layers ahead wait as long as one": ("DepthModel.two_layers*", DEPTH, "    usage.busy += program.count * std::max(program.compute[chunk].at(blocks), program.io.at(blocks));", "    usage.busy += program.count * seconds;"),
     # Bounds of bytes.
     "gradients of few layers that leave room": (f"{GETS}homes_of_t5", SEARCH, "std::ranges::min(depths_) > kCopiesOfGradients", "std::ranges::min(depths_) > 0 * kCopiesOfGradients"),
-    "segments with more alive than there is": (ORACLE, "src/plan/search/search_blocks.cc", "  return alive_in_segments(shares, spot.segment, !moves_activations(spot.frame)) + across_blocks(spot);", "  return 2 * alive_in_segments(shares, spot.segment, !moves_activations(spot.frame)) + across_blocks(spot);"),
+    "segments with more alive than there is": (f"{GETS}lora_without:{GETS}lora_on_two_devices", "src/plan/search/search_blocks.cc", "  return alive_in_segments(shares, spot.segment, !moves_activations(spot.frame)) + across_blocks(spot);", "  return 2 * alive_in_segments(shares, spot.segment, !moves_activations(spot.frame)) + across_blocks(spot);"),
     "a floor with all that is kept": (ORACLE, OFFLOAD, "base.floor = floor.device - base.persistent[index(Space::device)];", "base.floor = 2 * base.transient.front() + 0 * floor.device;"),
     "a floor of what moves, by its own program": ("Search.leaves_out_no_frame*", SEARCH, "  const bool moves = moves_activations(frame);\n", "  const bool moves = frame > frames_.size();\n"),
     "a floor that keeps what layers keep": (DEEP_ORACLE, DEPTH, "bytes = std::max(bytes, at.base - kept);", "bytes = std::max(bytes, at.base + 0 * kept);"),

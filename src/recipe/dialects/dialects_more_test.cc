@@ -566,8 +566,10 @@ TEST_F(RealFiles, an_expression_for_targets_names_the_modules_that_it_takes_of_e
   EXPECT_THAT(
       error_of("base_model: m\nadapter: lora\nlora_target_modules: '.*layers.(1|2).self_attn.q_proj'\n"),
       HasSubstr("takes no linear module of every layer"));
-  EXPECT_THAT(error_of("base_model: m\nadapter: lora\nlora_target_modules: '(q_proj'\n"),
-              HasSubstr("takes no linear module of every layer"));
+  // One that is no expression, and one that would try every way to divide a name.
+  for (const char* bad : {"(q_proj", "((.*)*)*x"})
+    EXPECT_THAT(error_of(std::string("base_model: m\nadapter: lora\nlora_target_modules: '") + bad + "'\n"),
+                HasSubstr("takes no linear module of every layer"));
 }
 
 TEST_F(RealFiles, robust_pairs_without_flipped_labels_are_those_of_dpo) {

@@ -4,12 +4,12 @@
 #include <array>
 #include <cctype>
 #include <cmath>
-#include <regex>
 
 #include "base/error.h"
 #include "base/format.h"
 #include "base/shell_word.h"
 #include "base/strings.h"
+#include "passes/name_pattern.h"
 #include "recipe/option.h"
 #include "recipe/translate/combine_parts.h"
 #include "recipe/translate/foreign_value.h"
@@ -131,14 +131,12 @@ std::vector<std::string> modules_of(const std::string& expression) {
       "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.qkv_proj",
       "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "mlp.gate_up_proj"};
   constexpr std::array<int, 6> kLayers = {0, 1, 2, 7, 10, 23};
-  constexpr size_t kLongest = 300;
-  if (expression.size() > kLongest) return {};
-  const std::regex matcher(expression);
+  const NamePattern pattern("(?:" + expression + ")\\z", expression, "target_modules");
   for (const char* stem : {"model.layers.", "model.language_model.layers.", "language_model.model.layers."}) {
     std::vector<std::string> names;
     for (const std::string_view module : kModules) {
       const auto taken = std::ranges::count_if(kLayers, [&](int layer) {
-        return std::regex_match(formatted("{}{}.{}", stem, layer, module), matcher);
+        return pattern.match(formatted("{}{}.{}", stem, layer, module)).has_value();
       });
       if (taken != 0 && taken != std::ssize(kLayers)) return {};
       if (taken != 0) names.emplace_back(module.substr(module.find('.') + 1));
@@ -156,7 +154,7 @@ bool combine_expression(Layer& layer, const Said& targets) {
   std::vector<std::string> names;
   try {
     names = modules_of(said.text);
-  } catch (const std::regex_error&) {  // NOLINT: refused below
+  } catch (const UsageError&) {  // NOLINT: no expression, or one that takes too long: refused below
   }
   if (names.empty())
     layer.refuse_until_later(

@@ -131,7 +131,7 @@ std::vector<std::string> modules_of(const std::string& expression) {
       "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.qkv_proj",
       "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    "mlp.gate_up_proj"};
   constexpr std::array<int, 6> kLayers = {0, 1, 2, 7, 10, 23};
-  const NamePattern pattern("(?:" + expression + ")\\z", expression, "target_modules");
+  const NamePattern pattern(formatted("(?:{})\\z", expression), expression, "target_modules");
   for (const char* stem : {"model.layers.", "model.language_model.layers.", "language_model.model.layers."}) {
     std::vector<std::string> names;
     for (const std::string_view module : kModules) {

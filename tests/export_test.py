@@ -137,7 +137,7 @@ class Exports(CommandTest):
     def test_what_cannot_be_exported_so_is_refused_before_anything_is_written(self):
         self.refused("--type q8_0 is for --to gguf", self.lora, "--to", "merged", "--type", "q8_0")
         file = self.folder / "e.gguf"
-        self.assertIn(f"--out {self.folder / 'e'}", output("export", self.lora, "--to", "gguf", "--out", file, code=2))
+        self.assertIn(f"write --out {self.folder / 'e'}", output("export", self.lora, "--to", "gguf", "--out", file, code=2))
         self.assertFalse(file.exists())
         self.refused("--into is for adapters", self.run_folder, "--to", "merged", "--into", "base")
         self.refused("--into is for merged weights", self.lora, "--to", "vllm", "--into", "base")

@@ -397,9 +397,12 @@ class Running(QueueTest):
 
     def test_cancel_names_what_comes_after(self):
         first = self.add("true", memory="50MiB")
-        second, third = (self.add("true", memory="50MiB", after=first) for _ in range(2))
+        second = self.add("true", memory="50MiB", after=first)
+        third = self.add("true", memory="50MiB", after=second)
+        other = self.add("true", memory="50MiB")
         self.assertIn(f"{second}, {third} come after what was canceled, and do not start: plimsoll queue cancel {second} {third}",
                       self.queue("cancel", first))
+        self.assertNotIn("after", self.queue("cancel", other), "of this command's jobs alone")
         self.assertNotIn("after", self.queue("cancel", second, third))
 
     def test_a_queue_with_a_hold_whose_reason_is_gone_goes_on(self):

@@ -45,8 +45,9 @@ void finish(ExportArguments& arguments) {
   options.folder = model_folder(run);
   if (const std::string ending = ending_of(arguments.out); ending == ".gguf" || ending == ".safetensors") {
     const std::string folder = fs::path(arguments.out).replace_extension().string();
-    throw UsageError(formatted("export: --out is the folder that is made, and {} is a file's name: --out {}",
-                               arguments.out, quoted(folder)));
+    throw UsageError(
+        formatted("export: --out is the folder that is made, and {} is a file's name; write --out {}",
+                  arguments.out, quoted(folder)));
   }
   options.target = arguments.out.empty() ? formatted("{}-{}", run, arguments.to) : arguments.out;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "base/format.h"
@@ -252,22 +253,27 @@ std::string cancel_entry(Store& store, int64_t id) {
 
 namespace {
 
-// Cancels them, and prints which others come after them: these are held.
+// Cancels jobs, and prints those that wait for them, and for these in turn: none of them starts.
 ExitCode cancel(const SteerArguments& arguments) {
-  const ExitCode code = for_each_entry(arguments, is_open, cancel_entry);
-  Store store(queue::queue_folder());
-  std::vector<std::string> numbers;
-  const auto waits_in_vain = [&](int64_t id) {
-    const std::optional<Entry> found = store.find(id);
-    return found && (found->state == State::canceled || found->stop_requested);
-  };
-  for (const Entry& entry : store.open_entries())
-    if (!is_begun(entry.state) && std::ranges::any_of(entry.after, waits_in_vain))
-      numbers.push_back(std::to_string(entry.id));
-  if (!numbers.empty() && !arguments.json)
+  std::set<int64_t> gone;
+  std::vector<Entry> open;
+  const ExitCode code = for_each_entry(arguments, is_open, [&](Store& store, int64_t id) {
+    const std::string said = cancel_entry(store, id);
+    gone.insert(id);
+    open = store.open_entries();
+    return said;
+  });
+  std::vector<std::string> waiting;
+  for (const Entry& entry : open) {  // by their ids: a job comes after earlier ones
+    const auto is_gone = [&](int64_t id) { return gone.contains(id); };
+    if (is_begun(entry.state) || is_gone(entry.id) || !std::ranges::any_of(entry.after, is_gone)) continue;
+    gone.insert(entry.id);
+    waiting.push_back(std::to_string(entry.id));
+  }
+  if (!waiting.empty() && !arguments.json)
     print(formatted("{} {} after what was canceled, and {} not start: plimsoll queue cancel {}\n",
-                    join(numbers, ", "), numbers.size() == 1 ? "comes" : "come",
-                    numbers.size() == 1 ? "does" : "do", join(numbers, " ")));
+                    join(waiting, ", "), waiting.size() == 1 ? "comes" : "come",
+                    waiting.size() == 1 ? "does" : "do", join(waiting, " ")));
   return code;
 }
 

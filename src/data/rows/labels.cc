@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -73,15 +72,15 @@ int64_t class_of(const ordered_json& label, const Labels& labels, const Where& w
 
 // NaN and infinity, which files have where a value was missing, are no numbers to learn.
 float number_of(const ordered_json& label, const Where& where) {
-  float number = std::numeric_limits<float>::quiet_NaN();
+  std::optional<float> number;
   if (label.is_number()) number = label.get<float>();
   if (label.is_string()) {
     const auto& text = label.get_ref<const std::string&>();
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size())
-      number = std::numeric_limits<float>::quiet_NaN();
+    float read = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), read);
+    if (error == std::errc() && end == text.data() + text.size()) number = read;
   }
-  if (std::isfinite(number)) return number;
+  if (number && std::isfinite(*number)) return *number;
   throw DamagedError(
       formatted("{}: the label is {}, a number is expected.", where(), label.dump().substr(0, 60)));
 }

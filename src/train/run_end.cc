@@ -72,23 +72,22 @@ void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState&
   if (parts.batches.frozen() != nullptr) wish.folder.remove_log(FrozenCache::kFile);
   const auto best = wish.settings.best ? best_checkpoint(output, goal) : std::nullopt;
   publish_final(best ? *best : *latest_checkpoint(output), wish.folder);
+  // A run that was resumed at its end keeps what its steps measured.
+  if (tally.times.steps() == 0 && current.step > 0 && is_record_of_end(output)) {
+    log_end(parts, current);
+    return wish.observer.event(formatted(
+        "done    all {} steps were done before: nothing was trained, and run.json keeps their measurements · {}",
+        format_count(current.step), output.string()));
+  }
   RunRecord done = record_of(parts, current, true);
   keep_card(wish, done);
   if (best) {
     const TrainerState of = read_trainer_state(*best);
     done.best = BestStep{of.step, *of.eval_loss, goal, *of.evaluated(goal)};
   }
-  // A run that was resumed at its end keeps what its steps measured.
-  const bool nothing_left = tally.times.steps() == 0 && current.step > 0 && is_record_of_end(output);
-  if (!nothing_left) {
-    write_run_json(wish.folder, plan, done, tally.times);
-    write_model_card(wish.folder, wish.settings.recipe.model_card(plan, done));
-  }
+  write_run_json(wish.folder, plan, done, tally.times);
+  write_model_card(wish.folder, wish.settings.recipe.model_card(plan, done));
   log_end(parts, current);
-  if (nothing_left)
-    return wish.observer.event(
-        formatted("done    all {} steps were done before: nothing was trained, and run.json stays as it was",
-                  format_count(current.step)));
   if (parts.profile != nullptr) wish.observer.result(parts.profile->write(wish.folder));
   const bool whole = !plan.request.workload.experiment.lora || wish.settings.weights.init == Init::weights;
   report_end(wish.observer, output, plan, done, tally.times, whole);

@@ -17,14 +17,15 @@ void keep_card(const RunWish& wish, const RunRecord& done) {
                         LogLevel::warn);
 }
 
-// Returns whether the folder's record is of a run that did all its steps.
-bool is_record_of_end(const std::filesystem::path& output) {
+// Returns whether the folder's record is of a run that ended with this step.
+bool is_record_of_end(const std::filesystem::path& output, int64_t step) {
   constexpr int64_t kMost = 1 << 20;
   std::error_code unknown;
   const std::filesystem::path record = output / "run.json";
   if (!std::filesystem::exists(record, unknown)) return false;
   const nlohmann::json read = read_json(record, kMost);
-  return read.is_object() && read.value("finished", nlohmann::json()) == true;
+  return read.is_object() && read.value("finished", nlohmann::json()) == true &&
+         read.value("steps", nlohmann::json()) == step;
 }
 
 void log_end(const TrainerParts& parts, const TrainerState& current) {
@@ -73,7 +74,7 @@ void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState&
   const auto best = wish.settings.best ? best_checkpoint(output, goal) : std::nullopt;
   publish_final(best ? *best : *latest_checkpoint(output), wish.folder);
   // A run that was resumed at its end keeps what its steps measured.
-  if (tally.times.steps() == 0 && current.step > 0 && is_record_of_end(output)) {
+  if (tally.times.steps() == 0 && current.step > 0 && is_record_of_end(output, current.step)) {
     log_end(parts, current);
     return wish.observer.event(formatted(
         "done    all {} steps were done before: nothing was trained, and run.json keeps their measurements · {}",
@@ -85,10 +86,11 @@ void end_run(const RunWish& wish, const TrainerParts& parts, const TrainerState&
     const TrainerState of = read_trainer_state(*best);
     done.best = BestStep{of.step, *of.eval_loss, goal, *of.evaluated(goal)};
   }
-  write_run_json(wish.folder, plan, done, tally.times);
   write_model_card(wish.folder, wish.settings.recipe.model_card(plan, done));
-  log_end(parts, current);
   if (parts.profile != nullptr) wish.observer.result(parts.profile->write(wish.folder));
+  // The record is the last file: a run that was cut before it writes all of them when it is resumed.
+  write_run_json(wish.folder, plan, done, tally.times);
+  log_end(parts, current);
   const bool whole = !plan.request.workload.experiment.lora || wish.settings.weights.init == Init::weights;
   report_end(wish.observer, output, plan, done, tally.times, whole);
   // Steps before a resume had rows too.

@@ -1,5 +1,5 @@
-"""Power cuts in train, resume, overwrite, dpo, merge, convert and the queue: what was acknowledged is there, and everything goes on to
-the same bits.
+"""Power cuts in train, resume, longer, overwrite, dpo, merge, convert and the queue: what was acknowledged is there,
+and everything goes on to the same bits.
 
 Usage: powercut_test.py PLIMSOLL RECORD_SHIM [--count N] [--seed N] [--only SCENARIO] [--without NAME] [--mutants N]. Standard
 library alone.
@@ -82,6 +82,7 @@ class Scenario:
         names = sorted(path.name for path in self.out.iterdir() if not path.name.startswith("events.out."))
         return {"names": names, "files": {name: (last / name).read_bytes() for name in sorted(os.listdir(last))},
                 "weights": (self.out / "model.safetensors").read_bytes(),
+                "steps": json.loads((self.out / "run.json").read_text())["steps"],
                 "metrics": lines(self.out / "metrics.jsonl", "step", "loss", "grad_norm", "lr", "tokens"),
                 "evaluations": lines(self.out / "eval.jsonl", "step", "loss")}
 
@@ -102,6 +103,15 @@ class Resume(Scenario):
 
     def prepare(self):
         shutil.rmtree(self.out / "checkpoint-4")
+
+    def words(self):
+        return ["train", self.bench.full, "--quiet", "--resume"]
+
+
+class Longer(Scenario):
+    """A run that ended goes on to more steps."""
+    before = (lambda self: ["train", self.bench.full, "--quiet", "--set", f"schedule.max_steps={STEPS - 2}"],)
+    again = ()
 
     def words(self):
         return ["train", self.bench.full, "--quiet", "--resume"]
@@ -204,7 +214,7 @@ class Queue(Scenario):
         return self.run_result() if getattr(self, "has_training", True) else self.want
 
 
-SCENARIOS = {kind.__name__.lower(): kind for kind in (Train, Resume, Overwrite, Dpo, Merge, Convert, Queue)}
+SCENARIOS = {kind.__name__.lower(): kind for kind in (Train, Resume, Longer, Overwrite, Dpo, Merge, Convert, Queue)}
 
 
 class CutBench(Bench):

@@ -35,6 +35,20 @@ MessageNames AnswerEncoder::names() const {
   return {rules_.columns.message_role, rules_.columns.message_content, rules_.reading > kFirstReading};
 }
 
+namespace {
+
+// A text that stands for the last message of the conversation that is its other answer.
+bool ends_another(const nlohmann::ordered_json& answer, const nlohmann::ordered_json& other) {
+  return answer.is_string() && begins_with_question(other);
+}
+
+nlohmann::ordered_json with_last(nlohmann::ordered_json conversation, nlohmann::ordered_json last) {
+  conversation.back() = std::move(last);
+  return conversation;
+}
+
+}  // namespace
+
 nlohmann::ordered_json AnswerEncoder::prompt(const Row& row, const Where& where) const {
   const nlohmann::ordered_json question = this->question(row, where);
   const nlohmann::ordered_json& system = cell(row, "system");
@@ -92,6 +106,8 @@ nlohmann::ordered_json AnswerEncoder::question(const Row& row, const Where& wher
 nlohmann::ordered_json AnswerEncoder::answer(const Row& row, const char* part, const Where& where) const {
   const ColumnBinding& columns = rules_.columns;
   nlohmann::ordered_json answer = cell(row, part);
+  if (ends_another(answer, part == std::string_view("rejected") ? cell(row, "chosen") : answer))
+    return with_last(cell(row, "chosen"), message("assistant", answer));
   if (!columns.dialogues || rules_.converse == nullptr || answer.is_null()) return answer;
   if (!holds_dialogue(answer))
     throw DamagedError(formatted(

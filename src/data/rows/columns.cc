@@ -347,12 +347,26 @@ void name_question(std::span<const Column> columns, const std::string& where, Na
   }
 }
 
+// ms-swift's rows hold the chosen conversation as messages, and of the rejected one its last answer or all messages.
+void name_answers(std::span<const Column> columns, Names& names) {
+  if (names.contains("chosen") || names.contains("rejected") || has(columns, "chosen") ||
+      !has(columns, "messages"))
+    return;
+  for (const char* rejected : {"rejected_response", "rejected_messages"}) {
+    if (!has(columns, rejected)) continue;
+    names["chosen"] = "messages";
+    names["rejected"] = rejected;
+    return;
+  }
+}
+
 // Two answers with the prompt or without, and a margin.
 void bind_preference(std::span<const Column> columns, Names names, const std::string& where,
                      ColumnBinding& binding) {
   names = with_ready_ids(
       columns, std::move(names),
       {{"chosen", "chosen_input_ids"}, {"rejected", "rejected_input_ids"}, {"prompt", "prompt_input_ids"}});
+  name_answers(columns, names);
   name_question(columns, where, names);
   bind_parts(columns, names, where,
              {{"chosen", true}, {"rejected", true}, {"prompt", false}, {"margin", false}, {"tools", false}},

@@ -115,6 +115,12 @@ TEST(Columns, rows_of_other_tasks_are_known_and_refused) {
       ElementsAre("prompt", "chosen"));
 }
 
+TEST(Columns, messages_beside_a_rejected_answer_are_the_chosen_conversation) {
+  for (const char* rejected : {"rejected_response", "rejected_messages"})
+    EXPECT_THAT(bind_columns(texts({"messages", rejected}), RowFormat::preference, {}, "d").columns,
+                ElementsAre("messages", rejected));
+}
+
 TEST(Columns, a_question_beside_answers_of_preferences_is_their_prompt_or_refused) {
   const auto bound = [](std::initializer_list<const char*> names,
                         const std::map<std::string, std::string>& said = {}) {

@@ -322,6 +322,29 @@ class OtherToolsTest(unittest.TestCase):
         done = run("plan", self.folder / "r.yaml", "--dump", "rows", "--set", "template=null")
         self.assertNotEqual(done.stdout, words[""], done.stderr)
 
+    def test_swifts_rows_of_pairs_are_two_conversations(self):
+        model = self.folder / "model"
+        shutil.copytree(MODEL, model)
+        (model / "chat_template.jinja").write_text(
+            "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}"
+            "{% else %}<{{ m.content }}>{% endif %}{% endfor %}")
+        def turn(role, content):
+            return {"role": role, "content": content}
+        asked = [turn("user", "one"), turn("assistant", "two"), turn("user", "three")]
+        chosen, rejected = asked + [turn("assistant", "four")], asked + [turn("assistant", "five")]
+        told = {}
+        for name, row in {"pairs": {"chosen": chosen, "rejected": rejected}, "answer": {"messages": chosen, "rejected_response": "five"},
+                          "messages": {"messages": chosen, "rejected_messages": rejected}}.items():
+            (self.folder / "rows.jsonl").write_text(json.dumps(row) + "\n")
+            for kind in ("dpo", "rm"):
+                script = self.folder / "t.sh"
+                script.write_text(f"swift rlhf --rlhf_type {kind} --model model --dataset rows.jsonl --max_length 64 --output_dir out\n")
+                done = run("plan", script, "--dump", "rows")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                told[name, kind] = done.stdout
+        for kind in ("dpo", "rm"):
+            self.assertEqual(len({told[name, kind] for name in ("pairs", "answer", "messages")}), 1, told)
+
     def test_rows_of_torchtune_begin_with_its_system_message_and_answers_of_pairs_end_with_a_token_that_is_no_target(self):
         pairs = run("plan", SAMPLES / "torchtune_dpo.yaml", "--dump", "rows")
         self.assertEqual(pairs.returncode, 0, pairs.stderr)

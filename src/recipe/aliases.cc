@@ -60,6 +60,19 @@ const Alias* find_alias(std::string_view key, std::optional<Tool> tool) {
   return own != at->second.end() ? own->second : at->second.front().second;
 }
 
+const Alias* find_beginning(std::string_view key, Tool tool) {
+  constexpr size_t kShortest = 6;
+  const Alias* found = nullptr;
+  for (auto at = index().lower_bound(key); at != index().end() && at->first.starts_with(key); ++at)
+    for (const auto& [of, row] : at->second) {
+      const bool ends_a_word = at->first.size() == key.size() || at->first[key.size()] != '_';
+      if ((of != tool && of != Tool::script) || !ends_a_word || key.size() < kShortest) continue;
+      if (found != nullptr && found != row) return nullptr;
+      found = row;
+    }
+  return found;
+}
+
 bool is_alias_group(std::string_view key) {
   const std::string prefix = std::string(key) + ".";
   const auto at = index().lower_bound(prefix);

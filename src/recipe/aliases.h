@@ -55,6 +55,9 @@ const std::vector<Alias>& aliases();
 // The row of a key. Where tools mean different things by it, `tool` decides; nullptr where no tool has the
 // key.
 const Alias* find_alias(std::string_view key, std::optional<Tool> tool);
+// The row of the keys of which this is the beginning, the last word cut short ("adam_eps"), as argparse takes an argument;
+// nullptr where they are of several rows.
+const Alias* find_beginning(std::string_view key, Tool tool);
 // Returns true if some key of theirs lies inside this one.
 bool is_alias_group(std::string_view key);
 // Every key of theirs, once.

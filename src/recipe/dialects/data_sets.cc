@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -186,25 +187,51 @@ void try_emit(Layer& layer, std::string_view part, const std::string& key, Read 
   }
 }
 
-// Rows of text in a column, of a script or of TRL; with run_summarization.py's `summary_column` its source.
-void combine_text_column(Layer& layer) {
-  const Said* column = layer.part("@text_column");
+constexpr std::array<std::pair<std::string_view, const char*>, 9> kColumns = {
+    {{"@text_column", "text"},
+     {"@prompt_column", "prompt"},
+     {"@summary_column", "response"},
+     {"@response_column", "response"},
+     {"@chosen_column", "chosen"},
+     {"@rejected_column", "rejected"},
+     {"@messages_column", "messages"},
+     {"@sentence_column", "sentence"},
+     {"@label_column", "label"}}};
+
+// Columns that a script or TRL names; with run_summarization.py's `summary_column` text_column is its source.
+void combine_columns(Layer& layer) {
+  const bool says = std::ranges::any_of(kColumns, [&](const auto& one) { return layer.says({one.first}); });
+  if (!says) return;
+  std::vector<const Said*> from;
+  Node columns;
+  columns.kind = Node::Kind::map;
   const Said* summary = layer.part("@summary_column");
-  if (column == nullptr)
+  for (const auto& [part, ours] : kColumns) {
+    const Said* said = layer.part(part);
+    if (said == nullptr) continue;
+    if (said->value.items.size() > 1)
+      return layer.refuse(*said,
+                          "columns whose texts are joined: data.columns: {sentence, sentence2} reads a pair",
+                          "data.columns");
+    columns.items.push_back(said->value.items.empty() ? said->value : said->value.items.front());
+    columns.items.back().key = part == "@text_column" && summary != nullptr ? "prompt" : ours;
+    from.push_back(said);
+  }
+  if (summary != nullptr && find_node(columns, "prompt") == nullptr)
     return layer.refuse_until_later(*summary, "needs text_column too, the column of what is summarised",
                                     "data.columns");
-  Node columns = scalar_at(column->value, "");
-  columns.kind = Node::Kind::map;
-  const auto add = [&](const Said& said, const char* key) {
-    columns.items.push_back(said.value);
-    columns.items.back().key = key;
-  };
-  add(*column, summary == nullptr ? "text" : "prompt");
-  if (summary != nullptr)
-    add(*summary, "response");
-  else
-    layer.emit("data.format", "text", {column});
-  layer.emit("data.columns", columns, present({column, summary}));
+  if (from.size() == 1 && layer.part("@text_column") != nullptr) layer.emit("data.format", "text", from);
+  columns.line = columns.key_line = from.front()->value.line;
+  layer.emit("data.columns", columns, from);
+}
+
+// A folder, or a part of a data set, that only the script knows to find its rows in.
+void combine_rows_folder(Layer& layer) {
+  for (const std::string_view part : {"@rows_folder", "@rows_part"})
+    if (layer.says({part}))
+      layer.refuse_until_later(*layer.part(part),
+                               "only the script finds rows by it: --set data.train=FILE names them",
+                               "data.train");
 }
 
 // TRL's script evaluates on another split of the data set where eval_strategy asks for it.
@@ -301,7 +328,8 @@ void combine_data(Layer& layer) {
            [&](const Said& said) { return read_trl_mixture(layer, said.value, "train"); });
   combine_trl_evaluation(layer);
   combine_mixture_evaluation(layer);
-  if (layer.says({"@text_column", "@summary_column"})) combine_text_column(layer);
+  combine_columns(layer);
+  combine_rows_folder(layer);
   if (layer.says({"@first_rows"})) combine_first_rows(layer, *layer.part("@first_rows"));
   if (layer.says({"@responses_only"})) combine_responses(layer, *layer.part("@responses_only"));
   for (const std::string_view part : {"@dataset_dir", "@split", "@subset", "@test_split", "@max_samples"})

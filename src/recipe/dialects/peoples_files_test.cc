@@ -288,8 +288,166 @@ TEST_F(PeoplesFiles, swifts_command_has_swifts_names_and_defaults) {
               HasSubstr("'longlora' is not known here"));
   EXPECT_THAT(error_of("swift sft --model m --dataset a.jsonl --truncation_strategy left\n", {}, "t.sh"),
               HasSubstr("truncation_strategy"));
+  EXPECT_EQ(load("swift sft --model m --dataset a.jsonl --loss_scale all\n", {}, "t.sh")
+                .recipe.data.train_on_prompt,
+            PromptLoss::yes);
+  EXPECT_THAT(error_of("swift sft --model m --dataset a.jsonl --loss_scale last_round\n", {}, "t.sh"),
+              HasSubstr("answers but the last"));
+}
+
+TEST_F(PeoplesFiles, swift_rlhf_trains_pairs_and_reward_models_and_refuses_other_types_by_name) {
+  const std::string rest =
+      " --model m --dataset a.jsonl --max_completion_length 64 --rpo_alpha 0.1 --beta 0.2\n";
+  const Recipe pairs = load("swift rlhf" + rest, {}, "t.sh").recipe;
+  EXPECT_EQ(pairs.task, Task::dpo);
+  EXPECT_DOUBLE_EQ(pairs.dpo.beta, 0.2);
+  EXPECT_DOUBLE_EQ(pairs.dpo.ftx, 0.1);
+  EXPECT_EQ(pairs.method.type, MethodType::lora);
+  EXPECT_DOUBLE_EQ(pairs.method.dropout, 0.0) << "TRL's trainer of pairs";
+  EXPECT_EQ(pairs.optimizer.lr, 1e-4);
+  EXPECT_EQ(pairs.optimizer.betas[1], 0.95);
+  const Recipe scores =
+      load("swift rlhf --rlhf_type rm --tuner_type full --model m --dataset a.jsonl\n", {}, "t.sh").recipe;
+  EXPECT_EQ(scores.task, Task::reward);
+  EXPECT_EQ(scores.optimizer.lr, 1e-5);
   EXPECT_THAT(error_of("swift rlhf --rlhf_type kto --model m --dataset a.jsonl\n", {}, "t.sh"),
-              HasSubstr("starts no training"));
+              HasSubstr("KTO does not exist here; dpo does: --set rlhf_type=dpo"));
+  EXPECT_THAT(error_of("swift rlhf --rlhf_type orpo --model m --dataset a.jsonl\n", {}, "t.sh"),
+              HasSubstr("--set dpo.loss=orpo"));
+}
+
+TEST_F(PeoplesFiles, swift_pt_trains_texts_that_begin_as_the_tokenizer_begins_them) {
+  const Recipe texts =
+      load(
+          "torchrun --nnodes 2:2 --nproc_per_node 4 swift/cli/pt.py --learning_rate 1e-5 --model m --dataset a.jsonl --packing true\n",
+          {}, "t.sh")
+          .recipe;
+  EXPECT_EQ(texts.task, Task::pretrain);
+  EXPECT_TRUE(texts.data.bos);
+  EXPECT_TRUE(texts.data.packing);
+  EXPECT_EQ(texts.batch.effective, 16);
+  EXPECT_EQ(load("swift pt --model m --dataset a.jsonl\n", {}, "t.sh").recipe.optimizer.weight_decay, 0.1);
+}
+
+TEST_F(PeoplesFiles, optimizers_that_do_not_exist_are_refused_with_a_command_that_works) {
+  for (const auto& [name, closest] :
+       std::vector<std::pair<std::string, std::string>>{{"galore_adamw_8bit", "adamw8bit"},
+                                                        {"apollo_adamw", "adamw"},
+                                                        {"lomo", "sgd"},
+                                                        {"adalomo", "adafactor"},
+                                                        {"badam", "adamw"},
+                                                        {"muon", "adamw"}}) {
+    const std::string file = kTrlFile + "optim: " + name + "\n", set = "optim=" + closest;
+    EXPECT_THAT(error_of(file), HasSubstr("does not exist here; " + closest + " does: --set " + set)) << name;
+    EXPECT_EQ(error_of(file, {set}), "no error") << name;
+  }
+  const std::string factory = "model_name_or_path: m\nstage: sft\ntemplate: qwen\ncutoff_len: 64\n";
+  for (const std::string key : {"use_galore", "use_apollo", "use_badam", "use_muon"}) {
+    EXPECT_THAT(error_of(factory + key + ": true\n", {"data.train=a.jsonl"}),
+                HasSubstr("--set " + key + "=null trains without it"));
+    EXPECT_EQ(error_of(factory + key + ": true\n", {"data.train=a.jsonl", key + "=null"}), "no error");
+  }
+  EXPECT_THAT(error_of(kAxolotlFile + "relora: true\n"), HasSubstr("restarts of adapters (ReLoRA)"));
+}
+
+TEST_F(PeoplesFiles, tokens_to_add_are_refused_with_what_to_do) {
+  const std::string file = kAxolotlFile + "special_tokens: {additional_special_tokens: ['<a>']}\n";
+  EXPECT_THAT(error_of(file),
+              AllOf(HasSubstr("other tokens than the tokenizer's"), HasSubstr("#tokens-to-add"),
+                    HasSubstr("--set special_tokens.additional_special_tokens=null")));
+}
+
+TEST_F(PeoplesFiles, columns_that_a_script_names_are_those_of_the_rows) {
+  const std::string data = "data: {train_file: a.jsonl, prompt_field: q, ";
+  const std::string rest =
+      "}\ntraining: {learning_rate: 1e-5, per_device_train_batch_size: 1, num_train_epochs: 1, logging_steps: 1}\nlora: {r: 8}\nmodel: {name: m}\n";
+  EXPECT_EQ(recipe(data + "response_field: a" + rest).data.columns,
+            (std::map<std::string, std::string>{{"prompt", "q"}, {"response", "a"}}));
+  const Recipe pairs = recipe(data + "chosen_field: b, rejected_field: c" + rest +
+                              "dpo: {beta: 0.3, loss_type: ipo, precompute_ref_log_probs: false}\n");
+  EXPECT_EQ(pairs.data.columns,
+            (std::map<std::string, std::string>{{"prompt", "q"}, {"chosen", "b"}, {"rejected", "c"}}));
+  EXPECT_EQ(pairs.task, Task::dpo);
+  EXPECT_DOUBLE_EQ(pairs.dpo.beta, 0.3);
+  EXPECT_EQ(pairs.dpo.loss, PreferenceLoss::ipo);
+  const std::string classes =
+      "python run_classification.py --model_name_or_path m --train_file a.jsonl --output_dir o --learning_rate 1e-5 ";
+  const Recipe scores = load(classes + "--text_column_names s --label_column_name l\n", {}, "t.sh").recipe;
+  EXPECT_EQ(scores.task, Task::classify);
+  EXPECT_EQ(scores.data.columns, (std::map<std::string, std::string>{{"sentence", "s"}, {"label", "l"}}));
+  EXPECT_THAT(error_of(classes + "--text_column_names s,t\n", {}, "t.sh"),
+              HasSubstr("columns whose texts are joined"));
+}
+
+TEST_F(PeoplesFiles, rows_are_known_by_the_words_of_a_scripts_key_and_arguments_by_their_beginning) {
+  const std::string command = "python my.py --model_name_or_path m --output_dir o --learning_rate 1e-5 ";
+  const LoadedRecipe rows =
+      load(command + "--train_local_dataset a.jsonl --eval_local_dataset b.jsonl\n", {}, "t.sh");
+  EXPECT_THAT(rows.recipe.data.train.front().path, EndsWith("a.jsonl"));
+  EXPECT_THAT(rows.recipe.data.eval.path, EndsWith("b.jsonl"));
+  EXPECT_THAT(rows.other_tools.notes.at("script"), HasSubstr("my.py is not on this machine"));
+  EXPECT_THAT(error_of(command + "--train_data_mode a\n", {}, "t.sh"),
+              HasSubstr("unknown key 'train_data_mode'"));
+  EXPECT_EQ(load(command + "--train_file a.jsonl --adam_eps 1e-6\n", {}, "t.sh").recipe.optimizer.eps, 1e-6);
+  EXPECT_THAT(error_of(command + "--train_file a.jsonl --weight 1\n", {}, "t.sh"),
+              HasSubstr("unknown key 'weight'"));
+  const std::string folder = command + "--data_dir rows --data_subset x\n";
+  EXPECT_THAT(error_of(folder, {}, "t.sh"), HasSubstr("--set data.train=FILE names them"));
+  EXPECT_EQ(error_of(folder, {"data.train=a.jsonl"}, "t.sh"), "no error");
+}
+
+TEST_F(PeoplesFiles, another_reference_than_the_model_is_refused_by_its_key) {
+  const std::string file = kTrlFile + "beta: 0.1\nreference_model_path: ";
+  EXPECT_THAT(error_of(file + "other\n"), HasSubstr("reference_model_path: does not exist here"));
+  EXPECT_EQ(error_of(file + "m\n"), "no error");
+  EXPECT_THAT(error_of(kTrlFile + "reference_model_path: other\n"), HasSubstr("say task: dpo"));
+}
+
+TEST_F(PeoplesFiles, a_name_that_says_qlora_needs_a_key_that_says_the_bits) {
+  const std::string file =
+      "model_name_or_path: m\ndataset_path: a.jsonl\noutput_dir: o/m-qlora\nlora_r: 8\n"
+      "per_device_train_batch_size: 1\nlearning_rate: 1e-4\nnum_train_epochs: 1\n";
+  EXPECT_THAT(error_of(file), HasSubstr("a name here says qlora"));
+  EXPECT_EQ(recipe(file + "load_in_4bit: true\n").method.type, MethodType::qlora);
+  EXPECT_EQ(recipe(file, {"method.type=lora"}).method.type, MethodType::lora);
+}
+
+TEST_F(PeoplesFiles, a_rank_beside_rows_that_a_script_names_is_lora) {
+  const std::string rest =
+      "\nmodel_name_or_path: m\nlora_r: 8\nper_device_train_batch_size: 1\nnum_train_epochs: 1\n";
+  const LoadedRecipe script = load("dataset_path: a.jsonl" + rest);
+  EXPECT_EQ(script.recipe.method.type, MethodType::lora);
+  EXPECT_EQ(script.recipe.optimizer.lr, 5e-5) << "transformers'";
+  EXPECT_EQ(recipe("dataset_name: a.jsonl" + rest).method.type, MethodType::full) << "TRL without use_peft";
+}
+
+TEST_F(PeoplesFiles, what_pads_and_what_draws_curves_changes_nothing) {
+  const std::string file =
+      kTrlFile +
+      "tokenizer_padding_side: right\naccelerator_config: {gradient_accumulation_kwargs: "
+      "{sync_each_batch: true}}\nwandb: {project: p, tags: [a]}\n";
+  EXPECT_THAT(notes(load(file)),
+              AllOf(Contains("tokenizer_padding_side: right"), Contains(HasSubstr("wandb:"))));
+}
+
+TEST_F(PeoplesFiles, the_first_run_glue_names_tasks_with_dashes) {
+  const Recipe glue =
+      load(
+          "python run_glue.py --task_name SST-2 --do_lower_case --data_dir rows --model_name_or_path m "
+          "--per_gpu_eval_batch_size 4 --learning_rate 1e-5 --output_dir o\n",
+          {"data.train=a.jsonl"}, "t.sh")
+          .recipe;
+  EXPECT_EQ(find_option("classify.glue")->get(glue), "sst2");
+}
+
+TEST_F(PeoplesFiles, run_mlm_joins_texts_into_blocks_of_its_length) {
+  const std::string command =
+      "python run_mlm.py --model_name_or_path m --train_file a.jsonl --output_dir o --learning_rate 1e-5 ";
+  const Recipe joined = load(command + "--max_seq_length 128\n", {}, "t.sh").recipe;
+  EXPECT_EQ(joined.task, Task::mlm);
+  EXPECT_TRUE(joined.data.joined);
+  EXPECT_EQ(joined.data.max_length, 128);
+  EXPECT_THAT(error_of(command + "\n", {}, "t.sh"), HasSubstr("without --line_by_line"));
 }
 
 }  // namespace

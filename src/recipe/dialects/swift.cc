@@ -21,7 +21,9 @@ const std::map<std::string, std::string, std::less<>>& names() {
       {"model", "model_name_or_path"},
       {"model_id_or_path", "model_name_or_path"},
       {"dataset", "data_path"},
+      {"cached_dataset", "data_path"},
       {"val_dataset", "eval_path"},
+      {"cached_val_dataset", "eval_path"},
       {"sft_type", "tuner_type"},
       {"train_type", "tuner_type"},
       {"lora_target_modules", "target_modules"},
@@ -41,6 +43,8 @@ const std::map<std::string, std::string, std::less<>>& names() {
       {"model_name", "swift_model_name"},
       {"model_author", "swift_model_author"},
       {"strict", "swift_strict"},
+      {"loss_scale", "swift_loss_scale"},
+      {"max_completion_length", "swift_completion_length"},
       {"system", "default_system"}};
   return kNames;
 }
@@ -88,6 +92,15 @@ std::string accumulation(const Node& keys) {
   return std::to_string(std::max<int64_t>(1, (16 + micro * processes - 1) / (micro * processes)));
 }
 
+// The kind of training decides this (arguments/rlhf_args.py, arguments/pretrain_args.py): without a type it is DPO, and
+// texts begin as the tokenizer begins them.
+void read_kind(const Node& keys, std::string_view program, Defaults& defaults) {
+  if (program == "swift rlhf") defaults.take("rlhf_type", "dpo");
+  if (program != "swift pt") return;
+  defaults.take("task", "pretrain");
+  if (find(keys, "data.bos") == nullptr) defaults.take("data.bos", "true");
+}
+
 // truncation_strategy: delete leaves rows out that are too long.
 void read_length(Node& keys) {
   const auto at = std::ranges::find(keys.items, "truncation_strategy", &Node::key);
@@ -98,7 +111,7 @@ void read_length(Node& keys) {
 
 }  // namespace
 
-void read_swift(Node& keys, int line) {
+void read_swift(Node& keys, const ShellTraining& training) {
   for (Node& item : keys.items)
     if (const auto at = names().find(item.key); at != names().end()) item.key = at->second;
   for (Node& item : keys.items) {
@@ -109,7 +122,8 @@ void read_swift(Node& keys, int line) {
       item.text += ".json";
   }
   read_length(keys);
-  Defaults defaults(keys, line);
+  Defaults defaults(keys, training.line);
+  read_kind(keys, training.program, defaults);
   defaults.take("tuner_type", "lora");
   const bool is_full = find(keys, "tuner_type")->is_word("full");
   defaults.take("learning_rate", is_full ? "1e-5" : "1e-4");

@@ -188,6 +188,20 @@ void combine_blocks(Layer& layer) {
   layer.emit("data.max_length", block->value, {block});
 }
 
+// run_mlm.py without line_by_line, of max_seq_length tokens.
+void join_masked(Layer& layer, const Said& program) {
+  const auto length = layer.given("data.max_length") == nullptr ? usual_block(layer) : std::nullopt;
+  if (layer.given("data.max_length") == nullptr && !length)
+    return layer.refuse_until_later(
+        program,
+        "joins texts and cuts them into blocks without --line_by_line: --set "
+        "data.packing=joined --set data.max_length=N says it, --set data.packing=false "
+        "reads each text by itself",
+        "data.packing");
+  layer.emit("data.packing", "joined", {&program});
+  if (length) layer.emit("data.max_length", std::to_string(*length), {&program});
+}
+
 // transformers' run_mlm.py, alone in having these keys.
 void combine_masks(Layer& layer) {
   const Said* probability = layer.part("@mlm_probability");
@@ -204,12 +218,7 @@ void combine_masks(Layer& layer) {
   if (layer.says({"@line_by_line"}))
     layer.ignore(*by_line, is_off(by_line->value) ? "off: data.packing: joined joins texts"
                                                   : "each row is a text by itself, as here");
-  if (starts && (by_line == nullptr || is_off(by_line->value)))
-    layer.refuse_until_later(*layer.part(kProgramPart),
-                             "joins texts and cuts them into blocks without --line_by_line: --set "
-                             "data.packing=joined --set data.max_length=N says it, --set data.packing=false "
-                             "reads each text by itself",
-                             "data.packing");
+  if (starts && (by_line == nullptr || is_off(by_line->value))) join_masked(layer, *layer.part(kProgramPart));
 }
 
 }  // namespace

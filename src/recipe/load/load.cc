@@ -247,13 +247,27 @@ std::string word_of_transformers(const std::string& key) {
   return at == kWords.end() ? key : at->second;
 }
 
+void tell_missing(Node& keys, const ShellTraining& training) {
+  Node script;
+  script.kind = Node::Kind::scalar;
+  script.key = "missing";
+  script.text = training.script;
+  Node facts;
+  facts.kind = Node::Kind::map;
+  facts.key = kScriptFactsKey;
+  facts.items.push_back(std::move(script));
+  set_line(facts, training.line);
+  keys.items.push_back(std::move(facts));
+}
+
 // Reads what a script's own text says of its arguments: names that it hands them on by, and defaults that decide what
 // is trained (recipe/translate/script_defaults.h): keys of the command that neither it nor its recipe says.
 void read_script_text(std::vector<std::pair<Node, Source>>& layers, const fs::path& folder,
                       const ShellTraining& training, bool is_alpaca_lora) {
   std::error_code ignored;
   const fs::path file = folder / training.script;
-  if (training.script.empty() || !fs::is_regular_file(file, ignored)) return;
+  if (training.script.empty()) return;
+  if (!fs::is_regular_file(file, ignored)) return tell_missing(layers.back().first, training);
   ScriptText script = read_script(read_start(file.string(), static_cast<int64_t>(kMaxDocumentBytes)));
   Node& keys = layers.back().first;
   if (is_alpaca_lora)
@@ -277,6 +291,7 @@ void read_script_text(std::vector<std::pair<Node, Source>>& layers, const fs::pa
   for (const auto& [root, source] : layers) said.push_back(&root);
   if (const WorkedOut one = worked_out(said, script); one.line > 0)
     tell(one.key, formatted("{} (line {})", one.name, one.line));
+  if (script.answers > 0) tell("answers", std::to_string(script.answers));
   const bool is_silent = script.adapters > 0 && !says_adapters(said, script.arguments);
   if (is_silent && script.always_adapts) {
     Node on;
@@ -354,8 +369,8 @@ std::vector<std::pair<Node, Source>> layers_of(const std::string& given) {
   const bool is_alpaca_lora = is_of_alpaca_lora(keys, training);
   if (is_alpaca_lora)
     for (Node& item : keys.items) item.key = word_of_transformers(item.key);
-  if (training.program == kSwift)
-    read_swift(keys, training.line);
+  if (is_swift(training.program))
+    read_swift(keys, training);
   else
     read_script_text(layers, folder, training, is_alpaca_lora);
   Node program;

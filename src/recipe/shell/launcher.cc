@@ -22,6 +22,8 @@ bool is_one_of(std::string_view text, std::span<const std::string_view> words) {
 constexpr std::array<std::string_view, 18> kWrappers = {
     "nohup", "srun",    "time",   "exec",   "sudo", "env",         "uv",        "run",    "poetry",
     "conda", "numactl", "stdbuf", "pipenv", "-",    "singularity", "apptainer", "docker", "podman"};
+// Commands of ms-swift that train (swift/cli/main.py).
+constexpr std::array<std::string_view, 3> kOfSwift = {"sft", "pt", "rlhf"};
 // Options of launchers that take no value (torch 2.12 distributed/run.py, accelerate 1.x commands/launch.py,
 // DeepSpeed 0.18 launcher/runner.py).
 constexpr std::array<std::string_view, 29> kAlone = {"standalone",
@@ -239,7 +241,9 @@ class Command {
     }
     training_.program = base_name(text());
     if (text().ends_with(".py")) training_.script = text();
-    if (text().ends_with("swift/cli/sft.py")) training_.program = kSwift;
+    for (const std::string_view verb : kOfSwift)
+      if (text().ends_with(formatted("swift/cli/{}.py", verb)))
+        training_.program = formatted("swift {}", verb);
     ++at_;
     return false;
   }
@@ -251,7 +255,7 @@ class Command {
     const std::string verb = text();
     const bool trains = (name.starts_with("llamafactory") && verb == "train") ||
                         (name == "axolotl" && verb == "train") || (name == "tune" && verb == "run") ||
-                        (name == "swift" && verb == "sft") ||
+                        (name == "swift" && is_one_of(verb, kOfSwift)) ||
                         (name == "trl" && (verb == "sft" || verb == "dpo" || verb == "reward"));
     if (!trains) return at_ = words_.size(), false;
     ++at_;
@@ -293,7 +297,14 @@ class Command {
 
   void torchrun_option(const std::string& name, const std::string& value, int line) {
     if (name == "nproc_per_node") say_count(name, value, line);
-    if (name == "nnodes") say_count(name, value, line);
+    if (name == "nnodes") say_count(name, fixed_count(value), line);
+  }
+
+  // "2:2" is from two to two.
+  static std::string fixed_count(const std::string& value) {
+    const size_t colon = value.find(':');
+    const bool is_fixed = colon != std::string::npos && value.substr(0, colon) == value.substr(colon + 1);
+    return is_fixed ? value.substr(0, colon) : value;
   }
 
   void accelerate_option(const std::string& name, const std::string& value, int line) {
@@ -329,7 +340,7 @@ class Command {
   void count_visible() {
     const bool is_llama_factory = training_.program.starts_with("llamafactory");
     if (is_torchrun_ && !counts_) return say("nproc_per_node", "1", training_.line);
-    if (training_.program == kSwift && !counts_) return count_of_swift();
+    if (is_swift(training_.program) && !counts_) return count_of_swift();
     const auto visible = variables_.value("CUDA_VISIBLE_DEVICES");
     if (counts_ || is_torchrun_ || !visible || visible->empty() || is_unresolved(*visible)) return;
     const auto cards = std::count(visible->begin(), visible->end(), ',') + 1;

@@ -417,6 +417,9 @@ class Reader {
     const Tokens& tokens = statement.tokens;
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
       const std::string& callee = tokens[i].text;
+      const bool finds_answers =
+          callee == "DataCollatorForCompletionOnlyLM" || callee == "train_on_responses_only";
+      if (finds_answers && is_sign(tokens[i + 1], "(") && text_.answers == 0) text_.answers = tokens[i].line;
       if (!is_configuration(callee) || !is_sign(tokens[i + 1], "(") || tokens.front().text == "class")
         continue;
       if (callee == "LoraConfig" && text_.adapters == 0) {

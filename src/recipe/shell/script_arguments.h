@@ -40,8 +40,9 @@ struct ScriptText {
   std::vector<ScriptArgument> arguments;
   std::vector<ScriptChoice> choices;
   std::vector<ScriptUse> uses;  // `argument` is "" where a value is worked out
-  int adapters = 0;             // the line that makes LoRA's configuration; 0: no line does
-  bool always_adapts = false;   // whatever its arguments say
+  int answers = 0;   // the line that leaves the answers within texts as targets alone; 0: no line does
+  int adapters = 0;  // the line that makes LoRA's configuration; 0: no line does
+  bool always_adapts = false;  // whatever its arguments say
 };
 
 // Only defaults that are written as a value are in the answer: numbers, texts, True, False, and lists of these; so are

@@ -102,6 +102,13 @@ TEST_F(ShellScripts, launchers_say_how_many_processes_there_are) {
   EXPECT_EQ(batch("#SBATCH --gres=gpu:a100:4,tmpdir:50G\ntorchrun --nproc_per_node $SLURM_GPUS_ON_NODE"), 8);
 }
 
+TEST_F(ShellScripts, a_script_that_trains_answers_within_texts_is_named) {
+  write("sft.py", "collator = trl.DataCollatorForCompletionOnlyLM(response_template=a, tokenizer=t)\n");
+  const LoadedRecipe loaded = load("python sft.py --model_name_or_path m --per_device_train_batch_size 2\n");
+  EXPECT_THAT(loaded.other_tools.notes.at("answers"),
+              HasSubstr("trains the answers within its texts alone (line 1)"));
+}
+
 TEST_F(ShellScripts, processes_that_only_a_machine_knows_are_told_of) {
   const LoadedRecipe loaded = load(
       "N=$(nvidia-smi -L | wc -l)\n"
@@ -120,6 +127,11 @@ TEST_F(ShellScripts, variables_have_arithmetic_defaults_and_arrays) {
       "if [ -z \"$LOG\" ]; then\n  LOG=x\nfi\ntorchrun $ARGS train.py" +
       end);
   EXPECT_EQ(read.batch.effective, 64);
+  EXPECT_EQ(
+      recipe("N=4\ntorchrun --nnodes 1:1 --nproc_per_node $N train.py --model_name_or_path m "
+             "--per_device_train_batch_size $(expr 64 / $N) --gradient_accumulation_steps $(expr 1 \\* 2)\n")
+          .batch.effective,
+      128);
   EXPECT_DOUBLE_EQ(read.optimizer.lr, 1e-4);
   EXPECT_EQ(read.schedule.epochs, 2);
 }

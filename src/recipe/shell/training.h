@@ -15,8 +15,8 @@ namespace plimsoll {
 inline constexpr std::string_view kProgramKey = "(program)";
 // The key under which they hold, in words, those that the script declares by default, and its command does not say.
 inline constexpr std::string_view kDefaultsKey = "(defaults)";
-// The program of ms-swift's command.
-inline constexpr std::string_view kSwift = "swift sft";
+// The programs of ms-swift's commands: "swift sft", "swift pt", "swift rlhf".
+inline bool is_swift(std::string_view program) { return program.starts_with("swift "); }
 // The key under which they hold what else the script's own text says: names it hands arguments on by, values that it
 // works out, adapters.
 inline constexpr std::string_view kScriptFactsKey = "(script)";

@@ -283,6 +283,11 @@ std::optional<std::string> ShellVariables::printed(std::string_view command, int
   std::erase_if(text, [](char c) { return c == '"' || c == '\''; });
   if (is_unresolved(text)) return std::nullopt;
   std::vector<std::string> words = plain_words(text);
+  if (!words.empty() && words[0] == "expr") {
+    std::erase(text, '\\');  // \* is a product
+    const auto value = whole_arithmetic(std::string_view(text).substr(text.find("expr") + 4));
+    return value ? std::optional(std::to_string(*value)) : std::nullopt;
+  }
   std::erase_if(words, [](const std::string& word) {
     return word == "--" || word == "-P" || word == "-f" || word == "-m";
   });

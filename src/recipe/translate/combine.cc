@@ -629,6 +629,7 @@ void combine(Layer& layer) {
   combine_preference(layer);  // the data sets ask for the task
   refuse_other_losses(layer);
   combine_method(layer);
+  combine_named_bits(layer);
   if (layer.is_recipe()) fill_tool_method(layer);  // the precision needs the method
   combine_targets(layer);
   combine_frozen(layer);

@@ -56,6 +56,7 @@ inline constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kP
      {"precision.states", "fp32"},
      {"precision.rounding", "stochastic"}}};
 
+void combine_named_bits(Layer& layer);
 // The keys of DeepSpeed or FSDP in force.
 std::vector<const Said*> keys_of_launch(const Layer& layer);
 // DeepSpeed, and accelerate's FSDP under autocast, train an fp32 copy of weights that were loaded in bf16.

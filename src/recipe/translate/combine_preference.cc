@@ -137,8 +137,12 @@ void combine_scripts(Layer& layer) {
   if (layer.says({"@glue"})) {
     const Said* glue = layer.part("@glue");
     layer.emit("task", "classify", {glue});
-    layer.emit("classify.glue", in_small_letters(glue->value.text), {glue});  // as run_glue.py does
+    std::string name = in_small_letters(glue->value.text);  // as run_glue.py does; its first versions: SST-2
+    std::erase(name, '-');
+    layer.emit("classify.glue", name, {glue});
   }
+  if (own_script(layer).starts_with("run_classification") && layer.says({kProgramPart}))
+    layer.emit("task", "classify", {layer.part(kProgramPart)});
   combine_two_lengths(layer);
   if (!layer.says({"@source_length", "@target_length"})) return;
   const Said* source = layer.part("@source_length");
@@ -353,6 +357,20 @@ void combine_dropout(Layer& layer) {
 
 }  // namespace
 
+// A script whose name says QLoRA loads the base in 4 bits, whether a key of its file names bits or not.
+void combine_named_bits(Layer& layer) {
+  const Node* method = layer.given("method.type");
+  if (own_script(layer).empty() || method == nullptr || !method->is_word("lora")) return;
+  if (layer.part("@four_bit") != nullptr || layer.part("@eight_bit") != nullptr ||
+      !layer.says({kProgramPart}))
+    return;
+  if (has_word(names_of(layer, false), "qlora"))
+    layer.refuse_until_later(*layer.part(kProgramPart),
+                             "a name here says qlora, and no key says how many bits the base has: --set "
+                             "method.type=qlora or --set method.type=lora does",
+                             "method.type");
+}
+
 void combine_preference(Layer& layer) {
   combine_loss_component(layer);
   combine_trainer(layer);
@@ -374,6 +392,13 @@ void combine_preference(Layer& layer) {
     for (const Said* one : said) {
       if (one->key == "loss_type")
         combine_supervised_loss(layer, *one);
+      else if (layer.tool() == Tool::trl && one->key.starts_with("ref") && !is_off(one->value))
+        layer.refuse_until_later(
+            *one,
+            formatted("is a key of trainers that compare with a reference: say task: dpo, or "
+                      "--set {}=null where none is compared",
+                      one->key),
+            "task");
       else
         layer.ignore(*one, "read by preference tasks only; the task decides");
     }
@@ -386,7 +411,7 @@ void combine_preference(Layer& layer) {
   const Node* model = layer.given("model");
   for (const std::string_view part : kMore) {
     const bool is_same_model = part == "@pref_more" && layer.says({part}) && model != nullptr &&
-                               layer.part(part)->key == "ref_model" &&
+                               layer.part(part)->key.starts_with("ref") &&
                                layer.part(part)->value.text == model->text;
     if (is_same_model) {
       layer.ignore(*layer.part(part), "the model that the training begins with, as here");

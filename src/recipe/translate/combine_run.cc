@@ -406,8 +406,9 @@ std::optional<std::set<std::string>> named_tokens(const Layer& layer) {
 
 // Tokens to add change nothing where the tokenizer has them. A model that is named later is looked at then.
 void combine_new_tokens(Layer& layer) {
-  static constexpr std::array<const char*, 3> kParts = {"@new_tokens", "@new_words", "@resize"};
-  const bool says = layer.says({"@new_tokens", "@new_words", "@resize"});
+  static constexpr std::array<const char*, 4> kParts = {"@new_tokens", "@more_tokens", "@new_words",
+                                                        "@resize"};
+  const bool says = layer.says({"@new_tokens", "@more_tokens", "@new_words", "@resize"});
   const bool any = std::ranges::any_of(kParts, [&](const char* name) { return layer.part(name) != nullptr; });
   if (!any || (!says && layer.given("model") == nullptr)) return;
   const auto known = named_tokens(layer);
@@ -429,10 +430,12 @@ void combine_new_tokens(Layer& layer) {
     missing.resize(std::min<size_t>(missing.size(), 3));
     layer.refuse_until_later(
         *said,
-        formatted("other tokens than the tokenizer's are not supported{}",
-                  known
-                      ? formatted(": the tokenizer has no {}", join(missing, ", "))
-                      : std::string(" (whether it has them is not known: the model is not on this machine)")),
+        formatted(
+            "other tokens than the tokenizer's are not supported{}; docs/howto/other-tools.md#tokens-to-add "
+            "writes a model folder that has them, and --set {}=null trains without them",
+            known ? formatted(": the tokenizer has no {}", join(missing, ", "))
+                  : std::string(" (whether it has them is not known: the model is not on this machine)"),
+            said->key),
         "model");
   }
 }

@@ -40,6 +40,18 @@ bool says_nothing(const Alias& row, const Node& node) {
                                                       [](const Word& word) { return word.theirs == "null"; });
 }
 
+// "... does not exist here; adamw does": what sets that word.
+std::string closest(const Alias& row, const std::string& key, std::string_view why) {
+  constexpr std::string_view kEnd = " does";
+  const size_t at = why.rfind("; ");
+  if (at == std::string_view::npos || !why.ends_with(kEnd)) return "";
+  const std::string_view word = why.substr(at + 2, why.size() - at - 2 - kEnd.size());
+  const bool is_known = std::any_of(row.words.begin(), row.words.end(), [&](const Word& one) {
+    return one.theirs == word && !one.ours.starts_with('!');
+  });
+  return is_known ? formatted(": --set {}={}", key, word) : "";
+}
+
 ForeignValue read_word(const Alias& row, const std::string& key, const Node& node) {
   if (node.kind != Node::Kind::scalar && !says_nothing(row, node)) return expected("a word", node);
   std::string word = node.kind == Node::Kind::null ? "null" : word_of(node, key);
@@ -50,7 +62,8 @@ ForeignValue read_word(const Alias& row, const std::string& key, const Node& nod
       if (!ours.starts_with('!')) known.emplace_back(theirs);
       continue;
     }
-    if (ours.starts_with('!')) return refused(formatted("'{}': {}", excerpt(node.text), ours.substr(1)));
+    if (ours.starts_with('!'))
+      return refused(formatted("'{}': {}{}", excerpt(node.text), ours.substr(1), closest(row, key, ours)));
     if (ours.empty()) return without_effect(std::string(row.note.empty() ? "off, as here" : row.note));
     return mapped(scalar_at(node, ours));
   }
@@ -151,7 +164,7 @@ ForeignValue read_foreign(const Alias& row, const std::string& key, const Node& 
   if (row.reading == Reading::off) {
     const bool is_no_limit = key == "max_train_samples" && node.is_word("-1");
     if (is_off(node) || is_no_limit) return without_effect("off, as here");
-    return refused("not supported: " + std::string(row.note));
+    return refused(formatted("not supported: {}; --set {}=null trains without it", row.note, key));
   }
   if (node.kind == Node::Kind::null && row.reading == Reading::length) return mapped(node);
   const bool takes_null = row.to == "@clip" || row.reading == Reading::any || says_nothing(row, node);

@@ -17,6 +17,8 @@ enum class SectionKind : unsigned char {
   model,
   data,
   training,
+  pairs,
+  tokenizer,
   lora,
   quantization,
   optimizer,
@@ -41,6 +43,8 @@ constexpr std::array kSections = {Section{"model", SectionKind::model},
                                   Section{"finetuning", SectionKind::training},
                                   Section{"fine_tuning", SectionKind::training},
                                   Section{"finetune", SectionKind::training},
+                                  Section{"dpo", SectionKind::pairs},
+                                  Section{"tokenizer", SectionKind::tokenizer},
                                   Section{"lora", SectionKind::lora},
                                   Section{"peft", SectionKind::lora},
                                   Section{"adapter", SectionKind::lora},
@@ -156,6 +160,9 @@ constexpr std::array kNames = {
     SectionName{SectionKind::training, "grad_clip", "max_grad_norm"},
     SectionName{SectionKind::training, "clip_grad_norm", "max_grad_norm"},
     SectionName{SectionKind::training, "eval_batch_size", "per_device_eval_batch_size"},
+    SectionName{SectionKind::tokenizer, "name", "tokenizer_name"},
+    SectionName{SectionKind::tokenizer, "name_or_path", "tokenizer_name"},
+    SectionName{SectionKind::tokenizer, "path", "tokenizer_name"},
     SectionName{SectionKind::lora, "rank", "lora.r"},
     SectionName{SectionKind::lora, "r", "lora.r"},
     SectionName{SectionKind::lora, "lora_r", "lora.r"},
@@ -356,47 +363,50 @@ bool is_section(std::string_view key) {
                      [&](const Section& one) { return one.name == section_name(key); });
 }
 
+std::string_view rows_named_by(std::string_view key) {
+  static constexpr std::string_view kPlaces[] = {"path", "paths",   "file", "files",
+                                                 "data", "dataset", "set",  "jsonl"};
+  static constexpr std::string_view kOfTraining[] = {"train",  "training", "sft",        "dpo",   "rm",
+                                                     "reward", "pref",     "preference", "local", "input",
+                                                     "raw",    "hf",       "name"};
+  static constexpr std::string_view kOfEvaluation[] = {"eval", "val", "valid", "validation", "dev"};
+  const auto is_in = [](const std::string& word, const auto& words) {
+    return std::find(std::begin(words), std::end(words), word) != std::end(words);
+  };
+  bool names_data = false, trains = false, evaluates = false;
+  for (const std::string& word : split(in_small_letters(key), '_')) {
+    const bool is_place = is_in(word, kPlaces);
+    if (!is_place && !is_in(word, kOfTraining) && !is_in(word, kOfEvaluation)) return "";
+    names_data = names_data || word.starts_with("data") || word == "set" || word == "jsonl";
+    trains = trains || (is_in(word, kOfTraining) && word != "local" && word != "name");
+    evaluates = evaluates || is_in(word, kOfEvaluation);
+  }
+  if (!names_data || (!trains && !evaluates)) return "";
+  return evaluates ? "eval_path" : "train_path";
+}
+
 bool is_of_logs(std::string_view key) {
   static constexpr std::string_view kBegin[] = {
       "wandb_",    "mlflow_",     "comet_",   "neptune_", "swanlab_",      "tensorboard_", "trackio_",
       "clearml_",  "tracking_",   "logger",   "logging_", "log_dir",       "log_file",     "log_path",
       "log_level", "experiment_", "project_", "slurm_",   "metric_logger."};
-  static constexpr std::string_view kWhole[] = {"name",
-                                                "exp_name",
-                                                "exp_id",
-                                                "experiment",
-                                                "run_name",
-                                                "run_id",
-                                                "run_group",
-                                                "description",
-                                                "desc",
-                                                "notes",
-                                                "note",
-                                                "tags",
-                                                "tag",
-                                                "comment",
-                                                "author",
-                                                "version",
-                                                "verbose",
-                                                "verbosity",
-                                                "with_tracking",
-                                                "tracker",
-                                                "use_wandb",
-                                                "wandb",
-                                                "enable_tensorboard",
-                                                "job_name",
-                                                "node_rank",
-                                                "rdzv_id",
-                                                "rdzv_conf",
-                                                "hf_token",
-                                                "hf_home",
-                                                "progress_bar",
-                                                "log_freq",
-                                                "print_loss"};
+  static constexpr std::string_view kWhole[] = {
+      "name",        "exp_name",  "exp_id",  "experiment", "run_name",      "run_id",  "run_group",
+      "description", "desc",      "notes",   "note",       "tags",          "tag",     "comment",
+      "author",      "version",   "verbose", "verbosity",  "with_tracking", "tracker", "use_wandb",
+      "wandb",       "mlflow",    "swanlab", "comet",      "neptune",       "clearml", "enable_tensorboard",
+      "job_name",    "node_rank", "rdzv_id", "rdzv_conf",  "hf_token",      "hf_home", "progress_bar",
+      "log_freq",    "print_loss"};
   const std::string small = in_small_letters(key);
   return std::find(std::begin(kWhole), std::end(kWhole), small) != std::end(kWhole) ||
          std::any_of(std::begin(kBegin), std::end(kBegin),
                      [&](std::string_view begin) { return small.starts_with(begin); });
+}
+
+bool is_of_tracker(std::string_view key) {
+  static constexpr std::string_view kTrackers[] = {"wandb", "mlflow",  "swanlab",
+                                                   "comet", "neptune", "clearml"};
+  return std::find(std::begin(kTrackers), std::end(kTrackers), key) != std::end(kTrackers);
 }
 
 bool is_beside_training(std::string_view key) {

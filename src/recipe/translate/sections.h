@@ -28,7 +28,12 @@ inline constexpr const char* kOfSplits = "data.train and data.eval name files he
 bool is_section(std::string_view key);
 
 // Returns true if a key is about logs, names, places and people: it changes nothing of the training.
+// "train_local_dataset", "reward_data_path": the usual key of the rows that a script's own key names, by its words; ""
+// where it names none.
+std::string_view rows_named_by(std::string_view key);
 bool is_of_logs(std::string_view key);
+// A section of a program that draws curves.
+bool is_of_tracker(std::string_view key);
 // The same of a tool's or a script's file alone: saving, evaluating, machines, and what comes after the training.
 bool is_beside_training(std::string_view key);
 inline constexpr const char* kBeside =

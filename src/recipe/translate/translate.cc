@@ -37,9 +37,9 @@ void fill_references(Node& node, const Node& root, std::set<std::string, std::le
   if (--left < 0) return;
   const std::string key = node.text.substr(begin + 2, end - begin - 2);
   const Node* target = find_node(root, key);
-  if (target == nullptr || target->kind != Node::Kind::scalar || target->text.find("${") != std::string::npos)
-    return;
+  if (target == nullptr || target->kind != Node::Kind::scalar) return;
   used.insert(key);
+  if (target->text.find("${") != std::string::npos) return;
   node.text.replace(begin, end + 1 - begin, target->text);
 }
 
@@ -164,9 +164,22 @@ bool is_of_scripts(const Node& root) {
              "train_file", "max_train_samples", "pad_to_max_length"});
 }
 
+// Rows by a key that scripts alone have, where TRL's command reads dataset_name or datasets.
+bool names_rows_as_scripts(const Node& root) {
+  if (holds_one_of(root, {"dataset_name", "datasets", "dataset_mixture", "dataset_mixer", "train_file"}))
+    return false;
+  return std::any_of(root.items.begin(), root.items.end(), [](const Node& item) {
+    const Alias* row = find_alias(item.key, Tool::trl);
+    if (row == nullptr || (row->to != "data.train" && row->to != "@dataset")) return false;
+    const std::vector<std::string> theirs = split(row->keys[static_cast<size_t>(Tool::script)], ' ');
+    return std::find(theirs.begin(), theirs.end(), item.key) != theirs.end();
+  });
+}
+
 // Arguments of MedicalGPT's scripts and of others that are made of them, which no tool has.
 bool names_own_script(const Node& root) {
-  return holds_one_of(root, {"train_file_dir", "template_name", "prompt_template_name"});
+  return holds_one_of(root, {"train_file_dir", "template_name", "prompt_template_name"}) ||
+         names_rows_as_scripts(root);
 }
 
 // TRL's command and the handbook's scripts, whose defaults are TRL's. Anybody's own may be called sft.py.
@@ -190,12 +203,30 @@ void note_declared(const Node& declared, const std::string& program, Layer& laye
 }
 
 // Takes what a script's own text says in addition to its defaults: under a key of ours what it works out.
+void note_missing(const std::string& script, Layer& layer) {
+  if (own_script(layer).empty()) return;
+  layer.note(
+      "script",
+      formatted("{} is not on this machine: what it declares itself is not read, and where its command says "
+                "nothing transformers' defaults hold (gradients are clipped at 1, no weight decays)",
+                script));
+}
+
 void take_script_facts(const Node& facts, const std::string& program, Layer& layer) {
   std::vector<std::string> renamed;
   const Said& start = *layer.part(kProgramPart);
   for (const Node& item : facts.items) {
     if (item.key == "renamed")
       renamed.push_back(item.text);
+    else if (item.key == "missing")
+      note_missing(item.text, layer);
+    else if (item.key == "answers")
+      layer.note(
+          "answers",
+          formatted(
+              "{} trains the answers within its texts alone (line {}): rows of messages, or of a prompt and a "
+              "response, are so here, and rows of text are trained as a whole",
+              program, item.text));
     else if (item.key == "adapters")
       layer.refuse_until_later(
           start,
@@ -280,6 +311,20 @@ std::optional<Tool> tool_of(const Node& root) {
   return std::nullopt;
 }
 
+namespace {
+
+// A key of a script of one's own that is the beginning of an argument, or names rows by its words.
+const Alias* row_of_script(const Node& child, const std::string& key, const Layer& layer) {
+  const std::string script = own_script(layer);
+  const bool may = !script.empty() && layer.tool() && layer.source().has_lines &&
+                   find_option(key) == nullptr && !is_group(key) && child.kind == Node::Kind::scalar;
+  if (!may) return nullptr;
+  const Alias* row = script == kScriptOfFile ? nullptr : find_beginning(key, *layer.tool());
+  return row != nullptr ? row : find_alias(rows_named_by(key), layer.tool());
+}
+
+}  // namespace
+
 bool Translator::read_theirs(const Node& child, const std::string& key, Layer& layer) {
   if (key == "seed" && child.kind == Node::Kind::null && layer.tool()) {
     layer.ignore({child, key, "seed: null", 0}, "every run has a seed; the default is taken", true);
@@ -288,6 +333,7 @@ bool Translator::read_theirs(const Node& child, const std::string& key, Layer& l
   // "method: lora" in a tool's or a script's file.
   const bool names_method = key == "method" && layer.tool() && child.kind == Node::Kind::scalar;
   const Alias* row = find_alias(names_method ? "peft_type" : key, layer.tool());
+  if (row == nullptr) row = row_of_script(child, key, layer);
   if (row == nullptr) return false;
   if (names_method) return layer.read(*row, key, child), true;
   // Only keys of the file: a device that is set in addition to it is one of this program.
@@ -335,8 +381,8 @@ Node Translator::own_keys(const Node& map, const std::string& prefix, Layer& lay
     } else if (used_.contains(key) && !is_theirs && !is_group(key) && find_option(key) == nullptr) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0},
                    formatted("used as ${{{}}} in this file", key), true);
-    } else if (!is_theirs && child.kind != Node::Kind::map && !is_group(key) && find_option(key) == nullptr &&
-               is_of_logs(key)) {
+    } else if (!is_theirs && (child.kind != Node::Kind::map || is_of_tracker(key)) && !is_group(key) &&
+               find_option(key) == nullptr && is_of_logs(key)) {
       layer.ignore({child, key, formatted("{}: {}", key, excerpt(as_text(child))), 0}, kOfLogs);
     } else if (layer.tool() && layer.source().has_lines && !is_theirs && prefix.empty() &&
                names_split(child)) {
@@ -384,7 +430,7 @@ Node Translator::translate(const Node& text, const Source& source, const Recipe&
     said.value.text = program;
     parts_.insert_or_assign(kProgramPart, std::move(said));
   }
-  if (!tool && is_first && !program.empty() && (has_training_arguments(root) || program == kSwift))
+  if (!tool && is_first && !program.empty() && (has_training_arguments(root) || is_swift(program)))
     tool = Tool::trl;
   if (tool) {
     report_.tool = tool;

@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "device/catalogue.h"
 #include "plan/search/fitting_plans.h"
+#include "plan/search/places.h"
 #include "prepare/setup.h"
 
 namespace plimsoll {
@@ -121,15 +122,20 @@ class WayFinder {
  private:
   static Changes with_host(int64_t size) { return {{"memory.host", std::to_string(size) + "GiB"}}; }
 
-  // Suggests the first of the sizes, in GiB and ascending, that is enough: bounds rule out smaller ones nearly for nothing.
+  // Suggests the first of the sizes, in GiB and ascending, that is enough. Estimates leave out those that are not.
   void add_with_one_host_of(const std::vector<int64_t>& sizes) {
+    const auto budget = [&](int64_t place) {
+      return request(with_host(sizes[static_cast<size_t>(place)])).target.budget;
+    };
     FittingPlans plans(of_refused(request(with_host(sizes.back()))));
-    for (const int64_t size : sizes) {
-      if (out_of_patience()) return;
-      const auto plan = plans.within(request(with_host(size)).target.budget);
+    const int64_t last = std::ssize(sizes) - 1;
+    if (!plans.may_fit(budget(last))) return;
+    int64_t place = first_place(0, last, [&](int64_t at) { return plans.may_fit(budget(at)); });
+    for (; place <= last && !out_of_patience(); ++place) {
+      const auto plan = plans.within(budget(place));
       if (!plan) continue;
-      add(with_host(size), *plan, formatted("same result, with {} GiB of host memory", size), true);
-      return;
+      const int64_t size = sizes[static_cast<size_t>(place)];
+      return add(with_host(size), *plan, formatted("same result, with {} GiB of host memory", size), true);
     }
   }
 

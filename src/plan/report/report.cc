@@ -21,10 +21,10 @@
 #include "plan/program/time_model.h"
 #include "plan/program/train_graphs.h"
 #include "plan/report/report_parts.h"
+#include "plan/report/variant_keys.h"
 #include "plan/search/micro_capacities.h"
 #include "plan/search/plan.h"
 #include "plan/search/run_time.h"
-#include "plan/search/variant_keys.h"
 
 namespace plimsoll {
 namespace {

@@ -434,6 +434,13 @@ Usage DepthModel::usage(const More& blocks, const More& alive, size_t chunk) con
   return usage;
 }
 
+const Usage& DepthModel::at(size_t chunk) const {
+  exact_.resize(loss_transient_.size());
+  std::optional<Usage>& known = exact_[chunk];
+  if (!known) known = usage({}, {}, chunk);
+  return *known;
+}
+
 std::vector<DepthModel::OfBlock> DepthModel::blocks() const {
   size_t count = persistent_of_.size();
   for (const Timed& program : timed_) count = std::max(count, program.moved.size());

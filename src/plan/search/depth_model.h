@@ -196,7 +196,7 @@ class DepthModel {
   [[nodiscard]] std::vector<OfBlock> blocks(const std::vector<int64_t>& depths) const;
 
   // For an exact model.
-  [[nodiscard]] Usage at(size_t chunk) const { return usage({}, {}, chunk); }
+  [[nodiscard]] const Usage& at(size_t chunk) const;
   // The usage of a mixture, by stack of the model.
   [[nodiscard]] Usage at(const std::vector<StackDepth>& stacks, size_t chunk) const;
   // The usage in segments of so many layers, of the kind that was measured.
@@ -244,6 +244,7 @@ class DepthModel {
   AffineSeconds disk_traffic_;  // bytes of a step, as of micro-steps on average
   std::vector<Timed> timed_;
   BlockShares shares_;
+  mutable std::vector<std::optional<Usage>> exact_;  // by chunk: what was asked for
 };
 
 // The variant's programs at full depth, as they are.

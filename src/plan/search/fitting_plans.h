@@ -19,11 +19,14 @@ class FittingPlans {
   FittingPlans& operator=(const FittingPlans&) = delete;
   ~FittingPlans();
   std::optional<Plan> within(const Budget& budget);
+  // Returns false where estimates say that nothing fits: `within` finds no plan then, after more work.
+  bool may_fit(const Budget& budget);
 
  private:
+  struct State;
+  State& state_within(const Budget& budget);
   std::optional<Plan> fastest(const Budget& budget);
 
-  struct State;
   PlanRequest request_;
   bool is_possible_ = true;  // not where frozen blocks' outputs are to be kept and cannot be
   std::unique_ptr<State> state_;

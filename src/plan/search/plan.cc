@@ -655,24 +655,31 @@ FittingPlans::~FittingPlans() = default;
 
 std::optional<Plan> FittingPlans::within(const Budget& budget) {
   if (!is_possible_) return std::nullopt;
-  request_.target.budget = budget;
   auto plan = fastest(budget);
   return plan && plan->fits() ? std::move(plan) : std::nullopt;
 }
 
-std::optional<Plan> FittingPlans::fastest(const Budget& budget) {
+FittingPlans::State& FittingPlans::state_within(const Budget& budget) {
+  request_.target.budget = budget;
   // Preset B has another space for each budget.
   if (state_ == nullptr || request_.choices.preset == Preset::b) state_ = std::make_unique<State>(request_);
   state_->request.target.budget = budget;
-  const auto chosen = choose(state_->search, state_->request, [&](const Candidate& candidate) {
-    return state_->layouts.of_choice(candidate);
-  });
+  return *state_;
+}
+
+bool FittingPlans::may_fit(const Budget& budget) {
+  return is_possible_ && state_within(budget).search.may_fit(budget);
+}
+
+std::optional<Plan> FittingPlans::fastest(const Budget& budget) {
+  State& state = state_within(budget);
+  const auto chosen = choose(state.search, state.request,
+                             [&](const Candidate& candidate) { return state.layouts.of_choice(candidate); });
   if (!chosen) return std::nullopt;
-  Plan plan = state_->layouts.plan(*chosen);
+  Plan plan = state.layouts.plan(*chosen);
   plan.request = request_;
-  plan.request.target.budget = budget;
   plan.smallest = candidate_of(plan);
-  plan.search_ended = state_->search.ended_early();
+  plan.search_ended = state.search.ended_early();
   return finish(std::move(plan));
 }
 

@@ -199,6 +199,7 @@ std::vector<Search::Spot> Search::choices_at(const Spot& spot) const {
   const bool makes_graphs =
       request_.target.device.backend == Backend::gpu && request_.choices.graphs != UseGraphs::off;
   std::vector<Spot> spots;
+  spots.reserve(2 * frames_[spot.frame].chunks.size());
   for (size_t chunk = 0; chunk < frames_[spot.frame].chunks.size(); ++chunk) {
     Spot& choice = spots.emplace_back(spot);
     choice.chunk = chunk;
@@ -657,6 +658,22 @@ void Search::is_late(const Spot& spot, const Candidate& laid_out) {
   late = std::max(late, late * laid_out.seconds_per_step / spot.usage.seconds);
 }
 
+Budget Search::nearly(Budget budget) {
+  for (auto* limit : {&budget.device_bytes, &budget.process_bytes})
+    if (*limit) **limit += **limit / (kEstimateError - 1) + 1;
+  return budget;
+}
+
+bool Search::may_fit(const Budget& budget) {
+  forget_layouts();
+  bool any = false;
+  each({.budget = nearly(budget)}, [&](const Spot&, Limits& left) {
+    any = true;
+    left.seconds = 0;
+  });
+  return any;
+}
+
 std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay_out, bool on_device) {
   const double tie = 1 + std::max(request_.choices.tie, kSameSeconds);
   forget_layouts();
@@ -698,9 +715,7 @@ std::optional<Candidate> Search::fastest(const Budget& budget, const LayOut& lay
   }
   // Nothing by estimates and what layouts were seen to add to them: of those that nearly fit, or missed, the
   // one of the least memory may still do.
-  Limits near{.budget = budget, .smallest_first = true, .on_device = on_device};
-  for (auto* limit : {&near.budget.device_bytes, &near.budget.process_bytes})
-    if (*limit) **limit += **limit / (kEstimateError - 1) + 1;
+  const Limits near{.budget = nearly(budget), .smallest_first = true, .on_device = on_device};
   const std::optional<Candidate> found = least(near, lay_out);
   return found && within(*found, budget, request_.target.host) ? found : std::nullopt;
 }

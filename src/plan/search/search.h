@@ -43,6 +43,8 @@ class Search {
   // for offloaded tensors, of these the one with the least memory. None: nothing fits. `on_device`: of those
   // that move nothing off the device.
   std::optional<Candidate> fastest(const Budget& budget, const LayOut& lay_out, bool on_device = false);
+  // Returns false where estimates, with room for what they may be off, say that nothing is within the budget.
+  bool may_fit(const Budget& budget);
   // The least memory within all other limits: of the device, or of the process where that is what is limited.
   // Limits of host and disk below what every candidate takes count as so much. Where no candidate keeps
   // those, the one that exceeds them least.
@@ -145,7 +147,7 @@ class Search {
   [[nodiscard]] bool may_offer(const OffloadChoice& choice) const;
   void add_choices();
   [[nodiscard]] bool moves_most(const Frame& frame) const;
-  [[nodiscard]] bool may_update_in_backward(const Variant& variant) const;
+  [[nodiscard]] bool may_update_in_backward(int64_t accumulation, const OffloadChoice& choice) const;
   [[nodiscard]] std::vector<int64_t> segment_sizes() const;
   // Numbers of first layers that are measured whatever the limits: of shallow models.
   [[nodiscard]] std::vector<int64_t> measured_places() const;
@@ -322,6 +324,8 @@ class Search {
   bool is_covered(size_t frame, const Limits& limits);
   [[nodiscard]] bool fits_easily(const Least& least, const Limits& limits) const;
   [[nodiscard]] Budget at_least_possible(Budget budget);
+  // With room for what estimates of deep models may be off.
+  static Budget nearly(Budget budget);
   std::optional<Spot> fastest_spot(Limits limits);
   Spot preferred(const Spot& fastest, Limits limits);
   // The spot with all numbers of rows of logits, each with and without graphs where a device makes some.

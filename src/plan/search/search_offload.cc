@@ -44,7 +44,7 @@ Variant Search::variant_of(const Spot& spot) const {
   Variant variant = frames_[spot.frame].variant;
   if (!spot.split.any()) return variant;
   variant.offload.of(spot.split.part) = spot.target;
-  variant.update_in_backward = may_update_in_backward(variant);
+  variant.update_in_backward = may_update_in_backward(variant.accumulation, variant.offload);
   return variant;
 }
 
@@ -59,9 +59,7 @@ size_t Search::frame_of(size_t capacity, const OffloadTargets& targets, int64_t 
 }
 
 bool Search::updates_in_backward(size_t capacity, const OffloadChoice& choice) const {
-  Variant variant = capacities_[capacity].plain;
-  variant.offload = choice;
-  return may_update_in_backward(variant);
+  return may_update_in_backward(capacities_[capacity].plain.accumulation, choice);
 }
 
 // Layers whose gradients are no tensors of their own predict nothing of layers whose gradients are.

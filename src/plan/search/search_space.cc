@@ -117,12 +117,12 @@ void Search::add_choices() {
 
 // With clipping the norm of all gradients comes first, and so does whether one of f16 overflowed; adapters'
 // gradients are small. Several ranks gather what each has updated at once: it is in memory.
-bool Search::may_update_in_backward(const Variant& variant) const {
-  const bool in_memory = !variant.offload.states.any() && !variant.offload.weights.any();
-  return variant.accumulation == 1 && (request_.workload.experiment.ranks == 1 || in_memory) &&
+bool Search::may_update_in_backward(int64_t accumulation, const OffloadChoice& choice) const {
+  const bool in_memory = !choice.states.any() && !choice.weights.any();
+  return accumulation == 1 && (request_.workload.experiment.ranks == 1 || in_memory) &&
          request_.workload.experiment.optimizer.max_grad_norm == 0 &&
          !request_.workload.experiment.precision.scales_loss() && !request_.workload.experiment.lora &&
-         variant.offload.gradients == Space::device;
+         choice.gradients == Space::device;
 }
 
 Search::Capacity Search::capacity_of(const MicroCapacity& micro) {
@@ -139,7 +139,7 @@ Search::Capacity Search::capacity_of(const MicroCapacity& micro) {
   variant.offload.slice_elements = std::max(
       variant.offload.slice_elements,
       round_up(ceil_div(count_parameters(request_.workload.experiment.model), kMostSlices), kSliceUnit));
-  variant.update_in_backward = may_update_in_backward(variant);
+  variant.update_in_backward = may_update_in_backward(variant.accumulation, variant.offload);
   // The time of computing: transfers only add to it.
   const DepthModel& model = model_like(variant, capacity.chunks, points_.front());
   capacity.at_least = std::numeric_limits<double>::max();
@@ -162,7 +162,7 @@ void Search::add_frames(Capacity& capacity) {
     Frame& frame = frames_.emplace_back();
     frame.variant = capacity.plain;
     frame.variant.offload = choice;
-    frame.variant.update_in_backward = may_update_in_backward(frame.variant);
+    frame.variant.update_in_backward = may_update_in_backward(frame.variant.accumulation, choice);
     frame.chunks = capacity.chunks;
     frame.at_least = capacity.at_least;
     frame.capacity = static_cast<size_t>(&capacity - capacities_.data());

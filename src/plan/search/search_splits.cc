@@ -195,11 +195,12 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
     return exceeds_beside(least_transient_at(spot), least_transient_at(with_all)) ||
            exceeds_beside(transient_at(spot), transient_at(with_all));
   };
-  // The fewest rows of logits take the least memory, and not the least time.
+  // The fewest rows of logits take the least memory; their seconds count in segments alone.
   const auto offer_choices = [&](const Spot& spot) {
     Spot small = spot;
     small.chunk = frames_[frame].chunks.size() - 1;
-    if (std::ranges::all_of(choices_at(spot), is_slow) || is_large(small)) return;
+    const bool is_late = spot.segment == 1 ? is_slow(small) : std::ranges::all_of(choices_at(spot), is_slow);
+    if (is_late || is_large(small)) return;
     for (const Spot& choice : choices_worth(spot))
       if (!is_slow(choice) && !is_large(choice)) each_count(choice, limits, visit);
   };

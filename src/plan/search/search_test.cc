@@ -1259,5 +1259,33 @@ TEST(Search, more_memory_is_never_slower) {
   }
 }
 
+// The answer of estimates leaves nothing out that fits, and leaves out what is far from it.
+TEST(FittingPlans, may_fit_wherever_a_plan_is_found) {
+  PlanRequest request = request_for(4, false);
+  request.target.device = describe_card(find_card("RTX 3060 12GB", "test"), true);
+  request.target.own_memory = true;
+  request.target.targets = {Space::host};
+  request.target.budget.host_bytes = kGiB;
+  FittingPlans plans(request);
+  const auto largest = plans.within(request.target.budget);
+  ASSERT_TRUE(largest);
+  int found = 0, left_out = 0;
+  constexpr int kBudgets = 12;
+  for (const bool of_host : {false, true})
+    for (int i = 0; i <= kBudgets; ++i) {
+      Budget budget = request.target.budget;
+      auto& limit = of_host ? budget.host_bytes : budget.device_bytes;
+      const int64_t most = of_host ? largest->host_bytes() : largest->memory_bytes();
+      limit = most * i / kBudgets;
+      if (of_host) budget.device_bytes = largest->memory_bytes() / 2;
+      const bool may = plans.may_fit(budget), fits = plans.within(budget).has_value();
+      EXPECT_TRUE(may || !fits) << of_host << ", " << i;
+      found += fits ? 1 : 0;
+      left_out += may ? 0 : 1;
+    }
+  EXPECT_GT(found, 3);
+  EXPECT_GT(left_out, 3);
+}
+
 }  // namespace
 }  // namespace plimsoll

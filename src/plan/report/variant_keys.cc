@@ -1,4 +1,4 @@
-#include "plan/search/variant_keys.h"
+#include "plan/report/variant_keys.h"
 
 #include "base/error.h"
 #include "base/format.h"

@@ -81,7 +81,7 @@ Diagnosis diagnose(const Evidence& evidence);
 
 // The program whose failure the message is; program.cc.
 Program program_of(const Evidence& evidence, const Message& failure);
-// What to do by a program's own options where memory ran out; none for an unknown one; engine_steps.cc.
+// Steps by a program's own options where memory ran out; none for an unknown one; engine_steps.cc.
 std::vector<Step> engine_device_steps(Program program);
 std::vector<Step> engine_host_steps(Program program);
 

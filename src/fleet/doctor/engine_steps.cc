@@ -35,7 +35,7 @@ std::vector<EngineStep> device_steps(Program program) {
       return {
           {"fewer requests at a time (vLLM: --max-num-seqs, SGLang: --max-running-requests, TGI: "
            "--max-batch-total-tokens)"},
-          {"a smaller share for weights and cache, where memory ran out beside it (vLLM: "
+          {"a smaller share for weights and cache, where memory ran out outside of it (vLLM: "
            "--gpu-memory-utilization, SGLang: --mem-fraction-static, TGI: --cuda-memory-fraction)"},
           {"several GPUs share the weights: --tensor-parallel-size (SGLang: --tp, TGI: --num-shard)"},
           {"a shorter length (vLLM: --max-model-len, SGLang: --context-length, TGI: --max-total-tokens)",

@@ -727,7 +727,7 @@ std::vector<Component> disk_components(const Plan& plan) {
   const int64_t arena = plan.layout.arena_bytes(Space::disk);
   add_component(components, "activations", arena - persistent);
   add_component(components, "outputs of the frozen blocks", plan.kept_bytes);
-  add_component(components, "rest of the file's last block", disk_file_bytes(arena) - arena);
+  add_component(components, "rest of the file's last block", disk_file_bytes(plan.layout) - arena);
   return components;
 }
 

@@ -16,7 +16,7 @@ import re
 import sys
 
 # Thousands of lines, by folder of src/.
-BUDGETS = {"base": 2.75, "files": 3.1, "tensor": 0.3, "ranks": 2.2, "device": 0.8, "fleet": 19.1, "cpu": 2.1, "gpu": 4.1,
+BUDGETS = {"base": 2.75, "files": 3.1, "tensor": 0.3, "ranks": 2.2, "device": 0.95, "fleet": 19.25, "cpu": 2.1, "gpu": 4.1,
            "graph": 0.9, "ops": 26.9, "models": 4.5, "tasks": 1.1, "autodiff": 0.3, "passes": 4.1, "layout": 2.8,
            "plan": 10.4, "runtime": 2.7, "calibrate": 1.45, "formats": 2.5, "unicode": 1.1, "tokenizer": 6.6,
            "jinja": 5.2, "chat": 1.4, "recipe": 15.4, "hub": 1.2, "data": 10.9, "weights": 3.3, "runs": 2.4,

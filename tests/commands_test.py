@@ -49,6 +49,7 @@ class Help(CommandTest):
                 (["train", recipe, "--per-device-train-batch-size", "4"],
                  "there is no option '--per-device-train-batch-size'; a key of the recipe is set by --set per_device_train_batch_size=VALUE"),
                 (["devices", "--rank"], "devices: there is no option '--rank'\n"),
+                (["plan", recipe, "a\nb"], "plan: 'a\\nb' is one argument too many\n"),
                 (["train", recipe, "more.yaml"], "train: 'more.yaml' is one argument too many"),
                 (["train", recipe, "--resume", "--overwrite"], "--overwrite"),
                 (["merge", "runs/x"], "merge: --out is missing: "),

@@ -299,6 +299,26 @@ class Shapes(unittest.TestCase):
             self.assertFalse(any("micro-batch" in step for step in steps(name)), steps(name))
         self.assertFalse(any("unchanged" in step for step in steps("zz-tpu-reservable")), "the same again fails the same way")
 
+    def test_programs_that_answer_have_steps_of_their_own_options(self):
+        """What a training would do helps none of them, in a log of its own and beside a training's words."""
+        steps = lambda text: " ".join(step["what"] for step in diagnose(text)["steps"])
+        of_training = re.compile("accumulation|checkpointing|optimizer|LoRA|loader processes|train in|PyTorch")
+        for name, options in (("llamacpp", ("-ngl", "-c N", "-ctk")), ("llamacpp-load", ("-ngl", "-c N", "-ctk")), ("llamacpp-compute", ("-ngl", "-ub")),
+                              ("llamacpp-vulkan", ("-ngl", "-c N")), ("ggml-error-2", ("-ngl",)), ("ggml-aligned", ("--no-mmap", "-c N")),
+                              ("ggml-host-buffer", ("-c N",)), ("ollama", ("OLLAMA_",)), ("ollama-runner", ("num_gpu",)), ("ollama-cuda-buffer", ("num_gpu", "num_ctx")),
+                              ("vllm-torch", ("--max-num-seqs", "--max-model-len")), ("exllama-vram", ("length",))):
+            with self.subTest(name):
+                for option in options:
+                    self.assertIn(option, steps(log(name)))
+                self.assertNotRegex(steps(log(name)), of_training)
+        finetune = steps(log("llamacpp-finetune"))
+        self.assertIn("-ngl", finetune)
+        self.assertIn("--method lora", finetune)
+        # A trainer that samples by a server and fails in its own backward pass.
+        trainer = log("vllm-torch").replace("vllm/v1/worker/gpu_model_runner.py\", line 2412, in profile_run",
+                                            "torch/autograd/__init__.py\", line 347, in backward")
+        self.assertIn("gradient checkpointing", steps("INFO vllm/v1/engine/core.py: ready\n" + trainer))
+
     def test_programs_have_steps_of_their_own(self):
         for name, word in (("compiler-killed", "MAX_JOBS"), ("compiler-refused", "MAX_JOBS"), ("spark-result", "maxResultSize"),
                            ("deepspeed-buffer-size", "buffer_size"), ("deepspeed-buffer-count", "buffer_count"), ("wsl-gone", ".wslconfig"),
@@ -449,7 +469,7 @@ class Steps(unittest.TestCase):
         for name in MESSAGES:
             commands |= {step["command"] for step in diagnose(log(name))["steps"] if step["command"]}
         devices = [name for name in MESSAGES if EXPECTED[name]["cause"] in ("capacity", "other_processes", "fragmentation")]
-        for name in devices[::24]:
+        for name in devices[::16]:
             commands |= {step["command"] for step in self.plan(name, RECIPES / "qwen2.5-0.5b-lora/recipe.yaml")["steps"] if step["command"]}
         own = sorted(command for command in commands if command.startswith("plimsoll "))
         self.assertGreater(len(own), 20)

@@ -144,13 +144,16 @@ class FirstMinute(CommandTest):
             for words in ("full lora qlora", "fp32 bf16 bf16-master bf16-pure fp16", "adamw adamw8bit lion sgd adafactor", "length micro_batch", "RTX-4090",
                           "method.type=qlora"):
                 self.assertIn(words, script, shell)
+            self.assertNotIn("data.special_tokens=>", script, shell)  # a piece of the example with <|im_end|>
 
     def test_the_names_that_are_known_are_listed(self):
         listed = json.loads(output("fit", "--list", "--json"))["models"]
         rows = [json.loads(line) for line in (ROOT / "src/models/model-shapes.jsonl").read_text().splitlines()]
         self.assertEqual([model["name"] for model in listed], [name for row in rows for name in (row["name"], *row["same_shape"])])
         self.assertTrue(all(model["trained"] == (model["why_not"] is None) for model in listed))
-        self.assertEqual(len(output("fit", "--list").splitlines()), len(listed))
+        lines = output("fit", "--list").splitlines()
+        self.assertEqual(len(lines), len(listed))
+        self.assertLessEqual(max(map(len, lines)), 80)
         self.assertIn("--list", output("fit", code=2))
 
 

@@ -27,6 +27,9 @@ REFUSED = (
     (QWEN, "--memory", "1.2GiB", "--set", "memory.recompute=none", "--micro-batch", "16"),
     (QWEN, "--memory", "700MiB", "--method", "qlora", "--length", "4096"),
     (QWEN, "--memory", "1GiB", "--disk", "64MiB", "--set", "memory.offload=[weights]"),
+    (QWEN_MODEL, "--memory", "600MiB", "--disk", "1GiB", "--method", "full"),
+    (QWEN_MODEL, "--memory", "800MiB", "--disk", "1GiB", "--method", "full", "--length", "2048"),
+    (QWEN_MODEL, "--memory", "400MiB", "--disk", "128MiB", "--method", "qlora"),
     (QWEN_MODEL, "--memory", "3GiB", "--method", "full", "--length", "1024"),
     (QWEN_MODEL, "--memory", "5GiB", "--method", "full", "--length", "512", "--batch", "8"),
     (QWEN_MODEL, "--memory", "2GiB", "--method", "full", "--precision", "fp32"),
@@ -61,7 +64,7 @@ class WaysTest(unittest.TestCase):
         words = (self.folder, "--device", "card", "--method", "full", "--length", 2048, "--host-memory", "128GiB", "--disk",
                  "2TiB", "--max-isa", "avx2")
         report = json.loads(run("plan", *words, "--memory", "4GiB", "--json").stdout)
-        larger = [way for way in report["ways"] if "on a machine with as much" in way["effect"]]
+        larger = [way for way in report["ways"] if way["effect"] == "same result, on a machine with as much"]
         self.assertEqual(len(larger), 1, report["ways"])
         self.assertEqual(self.call(larger[0]["command"]).returncode, 0, larger)
 
@@ -100,6 +103,42 @@ class WaysTest(unittest.TestCase):
         self.assertTrue(larger, refused.stderr)
         self.assertRegex(larger[1], r"^[\d,]+ min( \d+ s)?$")  # as the report says it, not 6:51
         self.assertEqual(self.call(larger[2]).returncode, 0, larger[2])
+
+    def effects(self, *words):
+        """What each way of a refusal is; every command does what it says."""
+        done = run("plan", *words, "--max-isa", "avx2", "--json")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        ways = json.loads(done.stdout)["ways"]
+        for way in ways:
+            planned = self.call(way["command"], "--json")
+            self.assertEqual(planned.returncode, 0, f"{way['command']}\n{planned.stderr}")
+            self.assertEqual(json.loads(planned.stdout)["disk"]["planned_bytes"], way["disk_bytes"], way)
+        return {way["effect"]: way["command"] for way in ways}
+
+    def test_devices_that_divide_a_disk_are_offered_one_for_all_of_them(self):
+        effects = self.effects(QWEN_MODEL, "--method", "full", "--device", "card", "--memory", "2GiB", "--host-memory", "2GiB",
+                               "--disk", "16MiB", "--devices", "2")
+        self.assertIn("same result, with a larger disk", effects)
+
+    def test_a_larger_disk_is_offered_where_it_relieves_the_host(self):
+        effects = self.effects(MISTRAL_MODEL, "--method", "qlora", "--device", "card", "--memory", "10GiB", "--host-memory", "2GiB",
+                               "--disk", "64MiB", "--set", "memory.offload=[weights, states, gradients]")
+        self.assertIn("--host-memory 2GiB", effects["same result, with a larger disk"])
+
+    def test_where_nothing_fits_the_memory_the_least_that_does_is_named_for_the_run_and_its_smallest_method(self):
+        """Its embeddings alone are more than the memory: no disk and no method helps by itself."""
+        words = (MISTRAL_MODEL, "--method", "full", "--memory", "300MiB", "--disk", "2GiB", "--batch", "1")
+        effects = self.effects(*words)
+        self.assertIn("same result, on a machine with as much", effects)
+        with_disk = effects["same result, with a larger disk, on a machine with as much"]
+        with_method = effects["trains adapters on 4-bit weights, with a larger disk, on a machine with as much"]
+        self.assertIn("--method qlora", with_method)
+        memory = [int(re.search(r"--memory (\d+)MiB", command)[1]) for command in (with_method, with_disk)]
+        self.assertLess(memory[0], memory[1])
+
+    def test_shorter_rows_with_a_larger_disk_are_offered_where_neither_does_alone(self):
+        effects = self.effects(QWEN_MODEL, "--method", "qlora", "--memory", "600MiB", "--disk", "16MiB", "--length", "8192")
+        self.assertTrue([one for one in effects if re.fullmatch(r"rows of at most [\d,]+ tokens, with a larger disk", one)], effects)
 
     def test_a_card_and_a_host_that_are_both_short_are_both_named_and_a_larger_host_is_offered(self):
         for words, both in (((MISTRAL_MODEL, "--method", "full", "--gpu", "RTX 4090", "--host-memory", "400MiB", "--length", "512"), True),

@@ -60,11 +60,20 @@ class WayFinder {
     return found.has_value();
   }
 
-  // Budgets that the refused plan's least memory fits: where estimates find nothing else for them, that.
-  void add_larger_budget(const Changes& changes, const std::string& effect, const Variant& smallest) {
-    if (add_anyway(changes, effect, true)) return;
+  // Budgets that a refused plan's least memory fits: where estimates find nothing else for them, that.
+  void add_larger_budget(const Changes& changes, const std::string& effect, bool same_result,
+                         const Variant& smallest) {
+    if (add_anyway(changes, effect, same_result)) return;
     const auto least = if_possible([&] { return plan_variant(request(changes), smallest); });
-    if (least && least->fits()) add(changes, *least, effect, true);
+    if (least && least->fits()) add(changes, *least, effect, same_result);
+  }
+
+  // Refuses the changes where nothing limits the disk; none where they are not possible, or fit.
+  [[nodiscard]] std::optional<Refusal> refusal_with_any_disk(Changes changes) const {
+    if (out_of_patience()) return std::nullopt;
+    changes.push_back(any_disk());
+    const auto planned = if_possible([&] { return make_plan(request(changes)); });
+    return planned && !planned->fits() ? std::optional(refusal_of(*planned)) : std::nullopt;
   }
 
   // With as much disk as the plan then takes, in a size that people would type.
@@ -72,6 +81,16 @@ class WayFinder {
     return !out_of_patience() && if_possible([&] {
                                    return add_with_enough_disk(std::move(changes), effect, same_result);
                                  }).value_or(false);
+  }
+
+  // The same without the changes that every other way needs.
+  bool add_with_disk_alone(const std::string& effect) {
+    const Changes always = std::exchange(always_, {});
+    const std::string words = std::exchange(words_, "");
+    const bool added = add_with_disk({}, effect, true);
+    always_ = always;
+    words_ = words;
+    return added;
   }
 
   // With the smallest host that machines have and that is enough: what is measured of one serves all.
@@ -86,9 +105,35 @@ class WayFinder {
     });
   }
 
-  // The longest of half, a quarter, ... of the length that fits. If half does not fit, the shortest shows
-  // whether any does, and the rest is halved.
+  // The longest of half, a quarter, ... of the length that fits.
   bool add_shorter(Changes changes, int64_t length, const std::string& effect) {
+    const auto found = longest_that_fits(changes, length);
+    if (!found) return false;
+    changes.push_back({"data.max_length", std::to_string(found->first)});
+    add(changes, found->second, effect + shorter_words(found->first), false);
+    return true;
+  }
+  bool add_shorter_with_disk(Changes changes, int64_t length, const std::string& effect,
+                             const std::string& disk) {
+    Changes open = changes;
+    open.push_back(any_disk());
+    const auto found = longest_that_fits(open, length);
+    if (!found) return false;
+    changes.push_back({"data.max_length", std::to_string(found->first)});
+    return add_with_disk(changes, formatted("{}{}, {}", effect, shorter_words(found->first), disk), false);
+  }
+
+  std::vector<Way> ways;
+
+ private:
+  static Changes with_host(int64_t size) { return {{"memory.host", std::to_string(size) + "GiB"}}; }
+  static KeyChange any_disk() { return {"memory.disk", std::to_string(kAnyDisk) + "B"}; }
+  static std::string shorter_words(int64_t length) {
+    return formatted("rows of at most {} tokens", format_count(length));
+  }
+
+  // If half of the length does not fit, the shortest shows whether any does, and the rest is halved.
+  std::optional<std::pair<int64_t, Plan>> longest_that_fits(Changes changes, int64_t length) {
     std::vector<int64_t> lengths;
     for (int64_t shorter = length / 2; shorter >= kShortestRow; shorter /= 2) lengths.push_back(shorter);
     changes.push_back({"data.max_length", ""});
@@ -101,26 +146,18 @@ class WayFinder {
       return found.contains(i);
     };
     size_t longest = 0;
-    if (lengths.empty()) return false;
+    if (lengths.empty()) return std::nullopt;
     if (!fits(0)) {
       size_t too_long = 0;
       longest = lengths.size() - 1;
-      if (longest == 0 || !fits(longest)) return false;
+      if (longest == 0 || !fits(longest)) return std::nullopt;
       while (longest - too_long > 1) {
         const size_t middle = too_long + (longest - too_long) / 2;
         (fits(middle) ? longest : too_long) = middle;
       }
     }
-    changes.back().value = std::to_string(lengths[longest]);
-    add(changes, found.at(longest),
-        formatted("{}rows of at most {} tokens", effect, format_count(lengths[longest])), false);
-    return true;
+    return std::pair(lengths[longest], found.at(longest));
   }
-
-  std::vector<Way> ways;
-
- private:
-  static Changes with_host(int64_t size) { return {{"memory.host", std::to_string(size) + "GiB"}}; }
 
   // Suggests the first of the sizes, in GiB and ascending, that is enough. Estimates leave out those that are not.
   void add_with_one_host_of(const std::vector<int64_t>& sizes) {
@@ -141,7 +178,7 @@ class WayFinder {
 
   // One search for both budgets, open and as large as is taken.
   bool add_with_enough_disk(Changes changes, const std::string& effect, bool same_result) {
-    changes.push_back({"memory.disk", std::to_string(kAnyDisk) + "B"});
+    changes.push_back(any_disk());
     const PlanInput input = variants_.plan(with(changes));
     FittingPlans plans(keeps_programs(changes) ? of_refused(input.request) : input.request);
     // Lossy means make requests of their own, which share nothing.
@@ -153,7 +190,8 @@ class WayFinder {
     // With what the open budget's plan takes; and where ties then take less, with that.
     for (int round = 0; found && round < 2; ++round) {
       if (found->disk_bytes() == 0) return false;
-      const std::string size = neat_size(found->disk_bytes());
+      // The processes of a machine divide its disk.
+      const std::string size = neat_size(found->disk_bytes() * input.request.target.budget.sharing);
       if (size == std::exchange(changes.back().value, size)) break;
       found = planned();
     }
@@ -212,10 +250,11 @@ void add_releases(WayFinder& finder, const Refusal& refusal) {
   }
 }
 
+using Methods = std::vector<std::pair<Changes, std::string>>;
 // The methods that take less than the recipe's, the nearest first, and what they change, in words. Adapters
 // leave no choice of what stays as it is.
-std::vector<std::pair<Changes, std::string>> smaller_methods(const Recipe& recipe) {
-  std::vector<std::pair<Changes, std::string>> methods;
+Methods smaller_methods(const Recipe& recipe) {
+  Methods methods;
   const auto add = [&](const char* method, const char* effect) {
     Changes changes = {{"method.type", method}};
     if (!recipe.method.freeze.empty()) changes.push_back({"method.freeze", "null"});
@@ -250,27 +289,55 @@ std::string larger_card(const DeviceDescription& device, int64_t bytes) {
   return best == nullptr ? "" : full_name(*best);
 }
 
+// The memory that a variant takes, or a card of it; empty where no card has as much.
+Changes enough_memory(const PlanRequest& request, int64_t bytes) {
+  const std::string& name = request.target.device.card_name;
+  if (!name.empty() && bytes > find_card(name, "memory.gpu").memory_mib * kMiB) {
+    const std::string larger = larger_card(request.target.device, bytes);
+    return larger.empty() ? Changes{} : Changes{{"memory.gpu", larger}};
+  }
+  // A card is one process's, and a CPU's memory is that of all.
+  const int64_t processes = request.target.own_memory ? 1 : request.target.budget.sharing;
+  return {{"memory.device", neat_size(processes * bytes)}};
+}
+
+std::string larger_words(const Changes& memory) {
+  return memory.front().key == "memory.gpu" ? "on a larger card" : "on a machine with as much";
+}
+
 // A budget of the size that the smallest variant takes, or a card of it.
 void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refusal& refusal) {
-  const int64_t least = refusal.smallest.memory_bytes;
-  const Variant& smallest = refusal.smallest.variant;
-  const std::string& name = request.target.device.card_name;
-  if (!name.empty() && refusal.of_memory() != nullptr &&
-      least > find_card(name, "memory.gpu").memory_mib * kMiB) {
-    if (const std::string larger = larger_card(request.target.device, least); !larger.empty())
-      finder.add_larger_budget({{"memory.gpu", larger}}, "same result, on a larger card", smallest);
-    return;
-  }
   Changes changes;
+  if (refusal.of_memory() != nullptr) {
+    changes = enough_memory(request, refusal.smallest.memory_bytes);
+    if (changes.empty()) return;
+  }
+  const std::string words =
+      formatted("same result, {}", changes.empty() ? "on a machine with as much" : larger_words(changes));
   const int64_t processes = request.target.budget.sharing;
-  // A card is one process's, and a CPU's memory is that of all.
-  if (refusal.of_memory() != nullptr)
-    changes.push_back({"memory.device", neat_size(request.target.own_memory ? least : processes * least)});
   if (refusal.lacks_disk())
     changes.push_back({"memory.disk", neat_size(processes * refusal.planned.disk_bytes)});
   if (changes.empty() && refusal.lacks_host())
     changes.push_back({"memory.host", neat_size(processes * refusal.planned.host_bytes)});
-  if (!changes.empty()) finder.add_larger_budget(changes, "same result, on a machine with as much", smallest);
+  if (!changes.empty()) finder.add_larger_budget(changes, words, true, refusal.smallest.variant);
+}
+
+// The least memory that the changes take with as large a disk as that needs.
+void add_least_memory(WayFinder& finder, const PlanRequest& request, Changes changes,
+                      const std::string& effect, const std::string& disk, bool same_result) {
+  const auto refusal = finder.refusal_with_any_disk(changes);
+  if (!refusal || refusal->of_memory() == nullptr) return;
+  const RefusedVariant& least = refusal->smallest;
+  const Changes memory = enough_memory(request, least.memory_bytes);
+  if (memory.empty()) return;
+  const bool needs_disk = least.disk_bytes > request.target.budget.disk_bytes.value_or(0);
+  const std::string words =
+      formatted("{}, {}{}", effect, needs_disk ? disk + ", " : "", larger_words(memory));
+  changes.insert(changes.end(), memory.begin(), memory.end());
+  if (needs_disk && finder.add_with_disk(changes, words, same_result)) return;
+  if (needs_disk)
+    changes.push_back({"memory.disk", neat_size(request.target.budget.sharing * least.disk_bytes)});
+  finder.add_larger_budget(changes, words, same_result, least.variant);
 }
 
 // Processes of several devices share a budget: each holds less where they divide states, gradients or weights, and fewer of them
@@ -297,36 +364,51 @@ void add_fewer_devices(WayFinder& finder, const Recipe& recipe) {
   finder.add({{"devices", "1"}}, "same result, on one device", true);
 }
 
+// Another method, smaller states, shorter rows; two of them, or one with a larger disk, where none does by itself.
+void add_lossy(WayFinder& finder, const Recipe& recipe, const Methods& methods, const std::string& disk,
+               bool shorter) {
+  const int64_t length = recipe.data.max_length;
+  bool alone = false;
+  for (const auto& [method, effect] : methods) alone = finder.add(method, effect, false) || alone;
+  if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerKind::adamw)
+    alone = finder.add({{"optimizer.name", "adamw8bit"}}, "8-bit optimizer states", false) || alone;
+  if (shorter) alone = finder.add_shorter({}, length, "") || alone;
+  if (alone) return;
+  const Changes method = methods.empty() ? Changes{} : methods.back().first;
+  const std::string effect = methods.empty() ? "" : methods.back().second + "; ";
+  if (!methods.empty() &&
+      (finder.add_shorter(method, length, effect) || finder.add_with_disk(method, effect + disk, false)))
+    return;
+  if (finder.ways.empty()) finder.add_shorter_with_disk(method, length, effect, disk);
+}
+
 }  // namespace
 
 std::vector<Way> ways_out(const Variants& variants, const Recipe& recipe, const PlanRequest& request,
                           const Refusal& refusal) {
   const Budget& budget = request.target.budget;
-  const int64_t host_needed = refusal.lacks_host() ? refusal.planned.host_bytes : 0;
+  const int64_t host_needed = refusal.lacks_host() ? budget.sharing * refusal.planned.host_bytes : 0;
   // Less of a host than any run takes: with that alone nothing fits.
   Changes always;
   if (refusal.lacks_host()) always.push_back({"memory.host", neat_size(host_needed)});
   WayFinder finder(variants, request, always,
                    always.empty() ? "" : formatted(", with {} of host memory", always.front().value));
-  const int64_t length = recipe.data.max_length;
   add_releases(finder, refusal);
   add_fewer_devices(finder, recipe);
   const std::string disk = budget.disk_bytes.value_or(0) > 0 ? "with a larger disk" : "with a disk";
   if (refusal.own_memory && budget.host_bytes)
     finder.add_with_larger_host(std::max(*budget.host_bytes, host_needed));
-  finder.add_with_disk({}, "same result, " + disk, true);
-  const auto methods = smaller_methods(recipe);
-  bool alone = false;
-  for (const auto& [method, effect] : methods) alone = finder.add(method, effect, false) || alone;
-  if (recipe.method.type == MethodType::full && recipe.optimizer.name == OptimizerKind::adamw)
-    alone = finder.add({{"optimizer.name", "adamw8bit"}}, "8-bit optimizer states", false) || alone;
-  if (shorter_may_fit(recipe, request, refusal)) alone = finder.add_shorter({}, length, "") || alone;
-  if (!alone && !methods.empty()) {
-    const auto& [method, effect] = methods.back();
-    if (!finder.add_shorter(method, length, effect + "; "))
-      finder.add_with_disk(method, formatted("{}; {}", effect, disk), false);
-  }
+  if (always.empty() || !finder.add_with_disk_alone("same result, " + disk))
+    finder.add_with_disk({}, "same result, " + disk, true);
+  const Methods methods = smaller_methods(recipe);
+  add_lossy(finder, recipe, methods, disk, shorter_may_fit(recipe, request, refusal));
+  const bool fits_memory = !finder.ways.empty();
   add_larger_budget(finder, request, refusal);
+  if (!fits_memory) {
+    add_least_memory(finder, request, {}, "same result", disk, true);
+    if (!methods.empty())
+      add_least_memory(finder, request, methods.back().first, methods.back().second, disk, false);
+  }
   std::stable_sort(finder.ways.begin(), finder.ways.end(),
                    [](const Way& a, const Way& b) { return a.same_result && !b.same_result; });
   return std::move(finder.ways);

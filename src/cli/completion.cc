@@ -25,12 +25,26 @@ std::vector<std::string> recipe_keys() {
   return keys;
 }
 
+// "a|b" by its bars, but for those of a token like <|im_end|> in an example.
+std::vector<std::string> alternatives(const std::string& values) {
+  std::vector<std::string> words(1);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool of_token = values[i] == '|' && ((i > 0 && values[i - 1] == '<') ||
+                                               (i + 1 < values.size() && values[i + 1] == '>'));
+    if (values[i] != '|' || of_token)
+      words.back() += values[i];
+    else
+      words.emplace_back();
+  }
+  return words;
+}
+
 // Values of keys with one of a few words: "method.type=lora", ...
 std::vector<std::string> recipe_values() {
   std::vector<std::string> values;
   for (const Option& option : options()) {
     const bool is_switch = option.values == "true or false";
-    for (const std::string& one : split(is_switch ? "true|false" : option.values, '|')) {
+    for (const std::string& one : alternatives(is_switch ? "true|false" : option.values)) {
       const std::string word(trim(one));
       if (word != option.values && word.find_first_of(" :'") == std::string::npos)
         values.push_back(formatted("{}={}", option.key, word));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/printable.h"
 #include "base/strings.h"
 #include "cli/help.h"
 
@@ -186,8 +187,8 @@ std::string usage_text(const CLI::App* app, const CLI::Error& error) {
   const bool group = !command.commands.empty();
   const std::string problem =
       group ? program_problem(*app, command, error) : command_problem(*app, command, error);
-  return formatted("error: {}{}\n  {}{}", chosen == app ? "" : command.name + ": ", problem, command.title(),
-                   group ? " --help lists the commands\n" : " --help lists its options\n");
+  return formatted("error: {}{}\n  {}{}", chosen == app ? "" : command.name + ": ", printable(problem),
+                   command.title(), group ? " --help lists the commands\n" : " --help lists its options\n");
 }
 
 }  // namespace

@@ -73,6 +73,45 @@ TEST(Catalogue, an_unknown_card_is_refused_with_the_nearest) {
     EXPECT_THROW(find_card(text, "memory.gpu"), UsageError) << text;
 }
 
+TEST(Catalogue, a_card_that_cannot_be_used_is_refused_with_its_generation) {
+  const auto refusal = [](const char* text) -> std::string {
+    try {
+      find_card(text, "memory.gpu");
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const char* text : {"V100", "Tesla V100-SXM2-32GB", "v100 16gb", "NVIDIA TITAN V"})
+    EXPECT_THAT(refusal(text), HasSubstr("cannot be used: it is a card of Volta, compute capability 7.0"))
+        << text;
+  for (const char* text : {"GTX 1080 Ti", "NVIDIA GeForce GTX 1060 6GB", "1070", "P40", "Quadro P2000"})
+    EXPECT_THAT(refusal(text), HasSubstr("Pascal, compute capability 6.1")) << text;
+  EXPECT_THAT(refusal("Tesla P100-PCIE-16GB"), HasSubstr("compute capability 6.0"));
+  EXPECT_THAT(refusal("Tesla M40 24GB"), HasSubstr("Maxwell"));
+  EXPECT_THAT(refusal("Tesla K80"), HasSubstr("Kepler"));
+  for (const char* text : {"GH200", "NVIDIA GH200 480GB", "DGX Spark"})
+    EXPECT_THAT(refusal(text), HasSubstr("Arm CPU")) << text;
+  for (const char* text : {"M4 Max", "MI300X", "RX 7900 XTX"})
+    EXPECT_THAT(refusal(text), HasSubstr("not a card of NVIDIA")) << text;
+}
+
+TEST(Catalogue, cards_of_turing_without_tensor_cores_and_of_workstations_go_by_their_names) {
+  EXPECT_EQ(found("GTX 1650"), "GTX 1650 4GB");
+  EXPECT_EQ(found("1660 super"), "GTX 1660 SUPER 6GB");
+  EXPECT_EQ(found("NVIDIA GeForce GTX 1650 with Max-Q Design"), "GTX 1650 Laptop 4GB");
+  EXPECT_EQ(found("NVIDIA GeForce RTX 2080 Super with Max-Q Design"), "RTX 2080 SUPER Laptop 8GB");
+  EXPECT_EQ(found("RTX 2060"), "RTX 2060 6GB");
+  EXPECT_EQ(found("RTX 2060 12GB"), "RTX 2060 12GB");
+  EXPECT_EQ(found("RTX 3050"), "RTX 3050 8GB");
+  EXPECT_EQ(found("Quadro RTX 6000"), "Quadro RTX 6000 24GB");
+  EXPECT_EQ(found("RTX 4000 Ada Generation"), "RTX 4000 Ada 20GB");
+  EXPECT_EQ(found("NVIDIA GeForce RTX 4090 D"), "RTX 4090 D 24GB");
+  EXPECT_EQ(found("NVIDIA H200 NVL"), "H200 NVL 141GB");
+  EXPECT_FALSE(describe_card(find_card("GTX 1660", ""), true).reaches_cards);
+  EXPECT_TRUE(describe_card(find_card("Quadro RTX 8000", ""), true).reaches_cards);
+}
+
 TEST(Catalogue, every_name_means_its_own_row) {
   for (const Card& card : all_cards()) {
     const Card again = find_card(full_name(card), "");
@@ -94,10 +133,11 @@ TEST(Catalogue, rows_agree_with_what_their_generations_are) {
     const double gigahertz = card.tflops_32 * 1e3 / (2.0 * (narrow ? 64 : 128) * card.multiprocessors);
     EXPECT_GT(gigahertz, 1.0);
     EXPECT_LT(gigahertz, 2.8);
-    // Tensor cores are 2, 4, 8 or 16 times as fast, a little less where they are held to lower clocks.
+    // Tensor cores are 2, 4, 8, 16 or 32 times as fast, a little less where they are held to lower clocks.
     const double faster = card.tflops_16 / card.tflops_32;
-    EXPECT_GT(faster, 1.9);
-    EXPECT_LT(faster, 16.5);
+    const bool has_tensor_cores = !card.name.starts_with("GTX");
+    EXPECT_GT(faster, has_tensor_cores ? 1.9 : 0.99);
+    EXPECT_LT(faster, card.compute_capability == 100 ? 32 : has_tensor_cores ? 16.5 : 1.01);
   }
 }
 

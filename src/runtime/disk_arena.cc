@@ -14,6 +14,7 @@
 #include "base/format.h"
 #include "base/regular_file.h"
 #include "base/units.h"
+#include "layout/disk_file.h"
 
 namespace plimsoll {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 // Long enough for the disk's full rate, short enough that an error or a signal is noticed soon.
 constexpr int64_t kPiece = 8 * kMiB;
 constexpr int64_t kBounce = kMiB;
-constexpr int64_t kLargestBlock = 4096;
 
 int64_t round_down(int64_t value, int64_t unit) { return value / unit * unit; }
 
@@ -35,14 +35,13 @@ int64_t free_bytes(const std::filesystem::path& folder) {
 
 void DiskArena::FreeDeleter::operator()(std::byte* memory) const { std::free(memory); }
 
-// The file is a multiple of the largest block, so that its last block can be moved whole.
 DiskArena::DiskArena(const std::filesystem::path& folder, int64_t bytes)
-    : folder_(folder), bytes_(round_up(std::max<int64_t>(bytes, 1), kLargestBlock)) {
+    : folder_(folder), bytes_(disk_file_bytes(std::max<int64_t>(bytes, 1))) {
   open_file();
   try {
     claim();
     bounce_.reset(static_cast<std::byte*>(
-        std::aligned_alloc(static_cast<size_t>(kLargestBlock), static_cast<size_t>(kBounce))));
+        std::aligned_alloc(static_cast<size_t>(kLargestDiskBlock), static_cast<size_t>(kBounce))));
     if (bounce_ == nullptr) throw std::bad_alloc();
     choose_block();
   } catch (...) {
@@ -72,9 +71,9 @@ void DiskArena::claim() {
 void DiskArena::choose_block() {
   const int flags = fcntl(descriptor_, F_GETFL);
   if (fcntl(descriptor_, F_SETFL, flags | O_DIRECT) != 0) return;
-  for (const int64_t block : {int64_t{512}, kLargestBlock}) {
-    std::byte* address = bounce_.get() + block % kLargestBlock;
-    if (pread(descriptor_, address, static_cast<size_t>(block), block % kLargestBlock) < 0) continue;
+  for (const int64_t block : {int64_t{512}, kLargestDiskBlock}) {
+    std::byte* address = bounce_.get() + block % kLargestDiskBlock;
+    if (pread(descriptor_, address, static_cast<size_t>(block), block % kLargestDiskBlock) < 0) continue;
     block_ = block;
     return;
   }

@@ -213,7 +213,7 @@ ExitCode list_models(bool json) {
       models.push_back(std::move(model));
       text +=
           formatted("{}  {}{}{}\n", name, format_number("%.2fB", static_cast<double>(shape.parameters) / 1e9),
-                    here ? "  here" : "", why_not.empty() ? "" : "  not trained: " + why_not);
+                    here ? "  here" : "", why_not.empty() ? "" : "  not trained: fit NAME says why");
     }
   }
   nlohmann::ordered_json answer;

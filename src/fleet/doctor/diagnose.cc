@@ -453,6 +453,7 @@ Diagnosis diagnose(const Evidence& evidence) {
   }
   diagnosis.trains_adapters = std::ranges::any_of(
       evidence.messages, [](const Message& message) { return message.row->name == "shape.adapters"; });
+  if (diagnosis.message) diagnosis.program = program_of(evidence, *diagnosis.message);
   add_steps(diagnosis);
   return diagnosis;
 }

@@ -42,6 +42,15 @@ enum class Cause : uint8_t {
 };
 std::string_view name_of(Cause cause);
 
+// The kind of program that failed, by its log. Steps for a training that is not known are those of trainings.
+enum class Program : uint8_t {
+  unknown,
+  llamacpp,
+  llamacpp_training,
+  ollama,
+  server,  // vLLM and others of its kind
+};
+
 struct Step {
   std::string what;
   int64_t saves = 0;         // bytes; 0: not known
@@ -65,9 +74,16 @@ struct Diagnosis {
   int64_t missing = 0;                     // bytes that were not there, at least; 0: unknown
   std::optional<TensorShape> tensor = {};  // that was asked for, where its shape is known
   bool trains_adapters = false;            // by the log
+  Program program = Program::unknown;
 };
 
 Diagnosis diagnose(const Evidence& evidence);
+
+// The program whose failure the message is; program.cc.
+Program program_of(const Evidence& evidence, const Message& failure);
+// Steps by a program's own options where memory ran out; none for an unknown one; engine_steps.cc.
+std::vector<Step> engine_device_steps(Program program);
+std::vector<Step> engine_host_steps(Program program);
 
 // Handles a message with figures of a device; diagnose_device.cc.
 void diagnose_device(const Message& message, Diagnosis& diagnosis);

@@ -103,8 +103,12 @@ void shrink(Steps& steps, const char* what, bool lossless = true) {
   steps.push_back({what, 0, lossless, "", true});
 }
 
-// Means that shrink a training run's need; bytes depend on the model, and --recipe plans them.
+// Means that shrink a program's need, of a training run where no other is known; bytes depend on the model, and --recipe plans them.
 void add_shrinking(const Diagnosis& diagnosis, Steps& steps) {
+  if (diagnosis.program != Program::unknown) {
+    for (Step& step : engine_device_steps(diagnosis.program)) steps.push_back(std::move(step));
+    return;
+  }
   if (diagnosis.tensor && diagnosis.tensor->is_logits)
     shrink(steps,
            "a loss that never stores the logits: fused or chunked cross-entropy (Liger's use_liger_kernel; "
@@ -235,6 +239,10 @@ void host_steps(const Diagnosis& diagnosis, Steps& steps) {
     default:
       break;
   }
+  if (diagnosis.program != Program::unknown) {
+    for (Step& step : engine_host_steps(diagnosis.program)) steps.push_back(std::move(step));
+    return;
+  }
   steps.push_back(
       {"fewer loader processes and a smaller prefetch: each one holds batches, and often a copy of the data "
        "set's index"});
@@ -246,12 +254,14 @@ void host_steps(const Diagnosis& diagnosis, Steps& steps) {
   steps.push_back({"offload less to the host, or to disk"});
 }
 
-void library_steps(const Message& message, Steps& steps) {
+void library_steps(const Diagnosis& diagnosis, Steps& steps) {
+  const Message& message = *diagnosis.message;
   const std::string_view tool = monitor_of(message);
   steps.push_back(
       {formatted("see what is free on the device when the library starts ({}), and look for an earlier "
                  "error in the log{}",
                  tool, tool == "nvidia-smi" ? ": CUDA_LAUNCH_BLOCKING=1 names the right place" : "")});
+  if (diagnosis.program != Program::unknown) return add_shrinking(diagnosis, steps);
   steps.push_back({"compare the library's version with the one that PyTorch was built for"});
   steps.push_back({"halve the micro-batch and double the accumulation: if that helps, it was memory"});
 }
@@ -288,6 +298,10 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"serve a shorter length (max_model_len)", 0, false, ""});
       return;
     case Cause::pinned_host:
+      if (diagnosis.program == Program::llamacpp || diagnosis.program == Program::ollama) {
+        steps.push_back({"pin no memory: GGML_CUDA_NO_PINNED=1"});
+        return;
+      }
       steps.push_back({"pin less: pin_memory=False, fewer loader processes, a smaller prefetch"});
       steps.push_back({"raise the limit on locked memory (ulimit -l) where one is set"});
       return;
@@ -313,7 +327,7 @@ void add_by_cause(Diagnosis& diagnosis, Steps& steps) {
       steps.push_back({"if the kernel did: run `plimsoll doctor` on what these say"});
       return;
     case Cause::library_unclear:
-      return library_steps(*diagnosis.message, steps);
+      return library_steps(diagnosis, steps);
     case Cause::other_failure:
     case Cause::none:
       return;

@@ -731,8 +731,10 @@ std::vector<Component> disk_components(const Plan& plan) {
     add_component(components, component_of(row), round_up(row.bytes, kArenaAlignment));
     persistent += round_up(row.bytes, kArenaAlignment);
   }
-  add_component(components, "activations", plan.disk_bytes() - plan.kept_bytes - persistent);
+  const int64_t arena = plan.layout.arena_bytes(Space::disk);
+  add_component(components, "activations", arena - persistent);
   add_component(components, "outputs of the frozen blocks", plan.kept_bytes);
+  add_component(components, "rest of the file's last block", disk_file_bytes(plan.layout) - arena);
   return components;
 }
 

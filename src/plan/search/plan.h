@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "layout/program_layout.h"
+#include "layout/disk_file.h"
 #include "passes/keep_frozen.h"
 #include "plan/program/experiment.h"
 #include "plan/program/graphs.h"
@@ -264,7 +264,7 @@ struct Plan {
   [[nodiscard]] int graphs_of(const std::string& program) const;
   // All that is outside the arena.
   [[nodiscard]] std::vector<OutsidePart> outside() const;
-  [[nodiscard]] int64_t disk_bytes() const { return layout.arena_bytes(Space::disk) + kept_bytes; }
+  [[nodiscard]] int64_t disk_bytes() const { return disk_file_bytes(layout) + kept_bytes; }
   // Everything in the host's memory, by component: the request's needs, the programs, what is offloaded to
   // it, and of what the processes of a node have there once this one's share.
   [[nodiscard]] std::vector<Component> host_components() const;

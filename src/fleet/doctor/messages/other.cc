@@ -189,7 +189,7 @@ std::vector<MessageRow> place_messages() {
   };
 }
 
-// Shapes of a run in command lines, printed arguments and configurations.
+// Shapes of a run in command lines, printed arguments and configurations, and words of programs of their own.
 std::vector<MessageRow> shape_messages() {
   std::vector<MessageRow> rows;
   const auto shape = [&rows](std::string_view name, std::string_view anchor, std::string_view first) {
@@ -213,6 +213,18 @@ std::vector<MessageRow> shape_messages() {
   shape("shape.kv_heads", "num_key_value_heads", R"(^ num_key_value_heads ['"]? [:=]? {kv_heads:count})");
   shape("shape.head_dim", "head_dim", R"(^ head_dim ['"]? [:=]? {head_dim:count})");
   shape("shape.adapters", "trainable%", R"(^ trainable% ['"]? [:=]? )");
+  const auto words_of = [&rows](std::string_view name, std::initializer_list<std::string_view> anchors) {
+    for (const std::string_view anchor : anchors) rows.push_back({name, Sign::shape, anchor, {}, {}, {}});
+  };
+  words_of("program.llamacpp",
+           {"ggml_backend_", "ggml_gallocr_", "ggml_cuda", "ggml-cuda", "ggml_vulkan", "ggml_metal",
+            "llama_model_load", "llama_kv_cache", "llama_init_from_model", "llama_new_context_with_model",
+            "alloc_tensor_range", "llama-server", "llama-cli", "llama.cpp/"});
+  words_of("program.llamacpp_training",
+           {"llama-finetune", "ggml_opt_", "llama_opt_", "main: opt iter", "main: opt_size", "--lora-out"});
+  words_of("program.ollama", {"ollama run", "llama runner", "OLLAMA_", "ollama.listener", "source=sched.go"});
+  words_of("program.server", {"(EngineCore", "(VllmWorker", "vllm/v1/", "vllm/worker/", "vllm/executor/",
+                              "sglang/srt/", "text_generation_server/", "lmdeploy/"});
   return rows;
 }
 

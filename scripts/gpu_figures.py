@@ -68,15 +68,15 @@ def share_16(part):
 
 
 GUESSES = (
-    Guess("products of 16 bits", CATALOGUE, "is_halved(card) ? 0.85 : 0.70", fastest("linear", "flops_per_second"), share_16(0.70), "FLOP/s"),
-    Guess("attention", CATALOGUE, "is_halved(card) ? 0.40 : 0.25", fastest("attention", "flops_per_second", "qwen"), share_16(0.25), "FLOP/s"),
-    Guess("attention backward", CATALOGUE, "is_halved(card) ? 0.40 : 0.25", fastest("attention_grad", "flops_per_second", "qwen"), share_16(0.25), "FLOP/s"),
+    Guess("products of 16 bits", CATALOGUE, "is_geforce(card) ? 0.85 : 0.70", fastest("linear", "flops_per_second"), share_16(0.70), "FLOP/s"),
+    Guess("attention", CATALOGUE, "is_geforce(card) ? 0.40 : 0.25", fastest("attention", "flops_per_second", "qwen"), share_16(0.25), "FLOP/s"),
+    Guess("attention backward", CATALOGUE, "is_geforce(card) ? 0.40 : 0.25", fastest("attention_grad", "flops_per_second", "qwen"), share_16(0.25), "FLOP/s"),
     Guess("attention with a bias, and across", CATALOGUE, '"_with_bias", DType::bf16, 0.7 * by_tiles, 0.6 * by_tiles',
           fastest("attention", "flops_per_second", "chatlm-t5"), share_16(0.7 * 0.25), "FLOP/s"),
     Guess("the same backward", CATALOGUE, '"_with_bias", DType::bf16, 0.7 * by_tiles, 0.6 * by_tiles',
           fastest("attention_grad", "flops_per_second", "chatlm-t5"), share_16(0.6 * 0.25), "FLOP/s"),
-    Guess("gated linear attention", CATALOGUE, "is_halved(card) ? 0.10 : 0.05", fastest("gla", "flops_per_second"), share_16(0.05), "FLOP/s"),
-    Guess("the same backward", CATALOGUE, "is_halved(card) ? 0.10 : 0.05", fastest("gla_grad", "flops_per_second"), share_16(0.05), "FLOP/s"),
+    Guess("gated linear attention", CATALOGUE, "is_geforce(card) ? 0.10 : 0.05", fastest("gla", "flops_per_second"), share_16(0.05), "FLOP/s"),
+    Guess("the same backward", CATALOGUE, "is_geforce(card) ? 0.10 : 0.05", fastest("gla_grad", "flops_per_second"), share_16(0.05), "FLOP/s"),
     Guess("memory, by AdamW", CATALOGUE, "rates.bandwidth = 0.80 * card.bandwidth", fastest("adamw", "bytes_per_second"),
           lambda sheet_: 0.80 * sheet_[0] * 1e9, "bytes/s"),
     Guess("bytes beside the arena", CATALOGUE, '{"context", context, context / 5}', of_card("outside_bytes"), of_card("planned_outside_bytes"), "bytes"),

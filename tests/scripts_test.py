@@ -724,7 +724,7 @@ class Pages(unittest.TestCase):
                 ("docs/decisions/README.md", "(16-cpus.md)", "(15-micro-steps.md)", "docs/decisions/16-cpus.md: no page"),
                 ("docs/howto/train.md", "ixed precision", "ixed types", "docs/howto/train.md: does not say 'mixed precision'"),
                 ("docs/glossary.md", "| KV cache |", "| cache |", "docs/glossary.md: has no row for 'KV cache'"),
-                ("README.md", "for 71 GPUs", "for 70 GPUs", "says 70 GPUs"),
+                ("README.md", "for 119 GPUs", "for 70 GPUs", "says 70 GPUs"),
                 ("README.md", "| 5.5 GiB |\n", "| 5.5 GiB |\n| Invented-70B | H200 | 9 | 1 | 1 GiB | 2 GiB |\n", "no measurement is known"),
                 ("README.md", "| tokens/s |", "| tokens/h |", "the head of the table"),
                 ("docs/howto/other-tools.md", "recipe/translate/defaults.cc", "recipe/dialects/defaults.cc", "which is not there"),

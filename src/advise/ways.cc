@@ -322,19 +322,19 @@ void add_larger_budget(WayFinder& finder, const PlanRequest& request, const Refu
   if (!changes.empty()) finder.add_larger_budget(changes, words, true, refusal.smallest.variant);
 }
 
-// The least memory that the changes take with as large a disk as that needs.
-void add_least_memory(WayFinder& finder, const PlanRequest& request, Changes changes,
+// The least memory that the changes take with as large a disk as that needs, where it is a fifth below what was offered.
+void add_least_memory(WayFinder& finder, const PlanRequest& request, int64_t offered, Changes changes,
                       const std::string& effect, const std::string& disk, bool same_result) {
   const auto refusal = finder.refusal_with_any_disk(changes);
   if (!refusal || refusal->of_memory() == nullptr) return;
   const RefusedVariant& least = refusal->smallest;
+  if (least.memory_bytes > offered - offered / 5) return;
   const Changes memory = enough_memory(request, least.memory_bytes);
   if (memory.empty()) return;
   const bool needs_disk = least.disk_bytes > request.target.budget.disk_bytes.value_or(0);
   const std::string words =
       formatted("{}, {}{}", effect, needs_disk ? disk + ", " : "", larger_words(memory));
   changes.insert(changes.end(), memory.begin(), memory.end());
-  if (needs_disk && finder.add_with_disk(changes, words, same_result)) return;
   if (needs_disk)
     changes.push_back({"memory.disk", neat_size(request.target.budget.sharing * least.disk_bytes)});
   finder.add_larger_budget(changes, words, same_result, least.variant);
@@ -405,9 +405,10 @@ std::vector<Way> ways_out(const Variants& variants, const Recipe& recipe, const 
   const bool fits_memory = !finder.ways.empty();
   add_larger_budget(finder, request, refusal);
   if (!fits_memory) {
-    add_least_memory(finder, request, {}, "same result", disk, true);
+    const int64_t offered = refusal.smallest.memory_bytes;
+    add_least_memory(finder, request, offered, {}, "same result", disk, true);
     if (!methods.empty())
-      add_least_memory(finder, request, methods.back().first, methods.back().second, disk, false);
+      add_least_memory(finder, request, offered, methods.back().first, methods.back().second, disk, false);
   }
   std::stable_sort(finder.ways.begin(), finder.ways.end(),
                    [](const Way& a, const Way& b) { return a.same_result && !b.same_result; });

@@ -199,8 +199,8 @@ void Search::each_of_split(size_t frame, const Split& split, Limits& limits, con
   const auto offer_choices = [&](const Spot& spot) {
     Spot small = spot;
     small.chunk = frames_[frame].chunks.size() - 1;
-    const bool is_late = spot.segment == 1 ? is_slow(small) : std::ranges::all_of(choices_at(spot), is_slow);
-    if (is_late || is_large(small)) return;
+    const bool all_slow = spot.segment == 1 ? is_slow(small) : std::ranges::all_of(choices_at(spot), is_slow);
+    if (all_slow || is_large(small)) return;
     for (const Spot& choice : choices_worth(spot))
       if (!is_slow(choice) && !is_large(choice)) each_count(choice, limits, visit);
   };

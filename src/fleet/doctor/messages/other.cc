@@ -189,7 +189,7 @@ std::vector<MessageRow> place_messages() {
   };
 }
 
-// Shapes of a run in command lines, printed arguments and configurations, and words of programs of their own.
+// Shapes of a run in command lines, printed arguments and configurations.
 std::vector<MessageRow> shape_messages() {
   std::vector<MessageRow> rows;
   const auto shape = [&rows](std::string_view name, std::string_view anchor, std::string_view first) {
@@ -213,6 +213,12 @@ std::vector<MessageRow> shape_messages() {
   shape("shape.kv_heads", "num_key_value_heads", R"(^ num_key_value_heads ['"]? [:=]? {kv_heads:count})");
   shape("shape.head_dim", "head_dim", R"(^ head_dim ['"]? [:=]? {head_dim:count})");
   shape("shape.adapters", "trainable%", R"(^ trainable% ['"]? [:=]? )");
+  return rows;
+}
+
+// Words that name the program of a log, of inference engines (program.cc).
+std::vector<MessageRow> engine_words() {
+  std::vector<MessageRow> rows;
   const auto words_of = [&rows](std::string_view name, std::initializer_list<std::string_view> anchors) {
     for (const std::string_view anchor : anchors) rows.push_back({name, Sign::shape, anchor, {}, {}, {}});
   };
@@ -234,7 +240,7 @@ const std::vector<MessageRow>& all_messages() {
     for (const auto& family :
          {torch_messages(), device_messages(), engine_messages(), framework_messages(), host_messages(),
           kernel_messages(), scheduler_messages(), ranks_messages(), program_messages(), fault_messages(),
-          other_messages(), place_messages(), shape_messages(), general_messages()})
+          other_messages(), place_messages(), shape_messages(), engine_words(), general_messages()})
       rows.insert(rows.end(), family.begin(), family.end());
     for (const std::string_view anchor : {"step", "Step", "iteration"})
       rows.push_back({"", Sign::step, anchor, {}, {}, {}});
